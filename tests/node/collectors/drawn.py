@@ -1,5 +1,6 @@
 """A node drawn by hand: files in memory, a kernel log, an ibstat, and one collector over them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -174,7 +175,8 @@ class Jobs:
 class Gpus:
     """An NVML port of GPUs at the addresses given, that answers from a table by GPU and question.
 
-    `listed` counts how often they were enumerated, `sought` how often a GPU was said to be due.
+    `listed` counts how often they were enumerated, `sought` how often a GPU was said to be due, `put` how
+    often each question came.
     """
 
     addresses: Sequence[str] = ()
@@ -183,6 +185,7 @@ class Gpus:
     number: int = 1
     listed: int = 0
     sought: int = 0
+    put: Counter[str] = field(default_factory=Counter)
 
     def session(self) -> int:
         return self.number
@@ -195,6 +198,7 @@ class Gpus:
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         missing = Absent(Why.UNSUPPORTED, "not supported by this device", 3)
+        self.put.update(str(question) for question in questions)
         return [Answer(self.table.get((gpu, str(q)), missing)) for q in questions]
 
     def seek(self) -> None:

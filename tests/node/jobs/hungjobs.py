@@ -13,12 +13,16 @@ UID, FIRST, INNER = 1000, 4000, 900
 WORK, WAIT, REST = (1.0, 693.0), (1.0, 125.0), (0.0, 122.0)
 """Use and watts of a GPU, as measured on H200: at work, waiting in a collective, with nothing to do."""
 GIB = 1 << 30
-EVERY = 10.0
+EVERY = 2.0
+"""Seconds from poll to poll, as by default."""
 
 
 @dataclass
 class Rank:
-    """One rank: what its GPU shows, its process' state, bytes of files, what it has launched."""
+    """One rank: what its GPU shows, its process' state, bytes of files, what it has launched.
+
+    `memory`: per cent of time in which its GPU's memory is read or written. `cpu`: seconds of CPU time.
+    """
 
     load: tuple[float, float] = WORK
     sent: int = 0
@@ -29,6 +33,9 @@ class Rank:
     phase: RasPhase = RasPhase.RUNNING
     errors: tuple[str, ...] = ()
     ended: bool = False
+    memory: int = 0
+    cpu: float = 0.0
+    faults: int = 0
 
 
 @dataclass
@@ -54,6 +61,8 @@ class HungJob:
     """A job on so many GPUs, over one collector.
 
     `foreign`: NVML names processes as another pid namespace does, as in a sandbox; RAS as this one does.
+    `hidden`: files of processes in /proc that may not be read. `without`: questions that no GPU answers.
+    `single`: one process has all GPUs.
     """
 
     gpus: int = 4
@@ -64,6 +73,9 @@ class HungJob:
     remote: tuple[RasRank, ...] = ()
     owners: dict[int, str] = field(default_factory=dict)
     foreign: bool = False
+    hidden: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    single: bool = False
 
     def __post_init__(self) -> None:
         self.ranks = [Rank() for _ in range(self.gpus)]
@@ -73,7 +85,7 @@ class HungJob:
         self.watched.hardware = replace(self.watched.hardware, ras=self.ras)
 
     def pid(self, number: int) -> int:
-        return (INNER if self.foreign else FIRST) + number
+        return (INNER if self.foreign else FIRST) + (0 if self.single else number)
 
     def reports(self) -> Sequence[RasReport]:
         ranks = tuple(
@@ -122,20 +134,25 @@ class HungJob:
             listed = 1_000_000 + number if self.foreign else pid
             answers: dict[str, Json] = {
                 "ComputeRunningProcesses()": [] if one.ended else [{"pid": listed, "usedGpuMemory": GIB}],
-                "UtilizationRates()": {"gpu": round(busy * 100), "memory": 0},
+                "UtilizationRates()": {"gpu": round(busy * 100), "memory": one.memory},
                 "PowerUsage()": round(watts * 1000),
                 "PowerManagementDefaultLimit()": 700_000,
                 "Field(138,all)": one.sent // 1024,
             }
             for question, answer in answers.items():
+                if question in self.without:
+                    continue
                 self.table.table[gpu, question] = answer
             self.files.texts |= {
                 f"/proc/{pid}/cgroup": self.owners.get(number, self.owner),
-                f"/proc/{pid}/stat": f"{pid} (pt main) thread) {one.state} 77 77 77 0 -1 4194304 0 0",
+                f"/proc/{pid}/stat": f"{pid} (pt main) thread) {one.state} 77 77 77 0 -1 4194304 0 0 "
+                f"{one.faults} 0 {round(one.cpu * 100)} 0 0 0 20 0 1 0 1",
                 f"/proc/{pid}/status": f"Name:\tpython\nUid:\t{UID}\t{UID}\t{UID}\t{UID}\n"
                 f"NSpid:\t{pid}\t{INNER + number}\n",
                 f"/proc/{pid}/io": f"rchar: {one.files}\nwchar: 0\nread_bytes: 0\nwrite_bytes: 0\n",
             }
+            for name in self.hidden:
+                self.files.texts[f"/proc/{pid}/{name}"] = Absent(Why.DENIED, "not ours")
 
 
 NOBODY = Absent(Why.MISSING, "nobody listens at [::1]:28028, 127.0.0.1:28028")

@@ -1,14 +1,16 @@
 """Each guard of a diagnosis alone: two looks at a job that stands still, in which only that guard refuses."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from tests.node.jobs.hungjobs import UID, WAIT
 from tests.node.jobs.ras.reports import HOST
 from tests.rows import each
-from wirewatch.core.jobs import RasCommunicator, RasCrowd, RasPhase, RasRank, RasReport
+from wirewatch.core.jobs import RasCommunicator, RasCrowd, RasListener, RasPhase, RasRank, RasReport
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.hangs.diagnosis import case_of, diagnose, own_report
@@ -264,14 +266,19 @@ def compared(
     files: Mapping[int, int | Absent] | None = None,
     ras: bool = True,
     policy: HangPolicy | None = None,
+    since: float = 100.0,
+    cpu: float | Absent = 0.0,
+    moved: bool = True,
+    listeners: Sequence[RasListener] | Absent = (),
 ) -> Diagnosis:
-    """Two looks, alike but for the files of processes, at a job that looks stuck for five minutes by then."""
+    """Two looks, alike but for the files of processes, at a job that looks stuck for six minutes by then."""
     held = held or {"GPU-0": frozenset({4000}), "GPU-1": frozenset({4001})}
     answer = (report(*comms),) if ras else SILENT
-    older = JobLook(400.0, RUNNING, answer, ())
-    newer = {pid: replace(one, files=(files or {}).get(pid, 0)) for pid, one in RUNNING.items()}
-    looks = (older, JobLook(460.0, newer, answer, ()))
-    job = WatchedJob(held, moved=True, since=100.0, looks=looks)
+    then = {pid: replace(one, cpu=cpu) for pid, one in RUNNING.items()}
+    older = JobLook(400.0, then, answer, ())
+    newer = {pid: replace(one, files=(files or {}).get(pid, 0)) for pid, one in then.items()}
+    looks = (older, JobLook(460.0, newer, answer, listeners))
+    job = WatchedJob(held, moved=moved, since=since, looks=looks)
     shown = {key: GpuLoad(frozenset(), *(loads or {}).get(key, WAIT), LIMIT, 0) for key in held}
     other = {"GPU-3": GpuLoad(frozenset(), 0.0, 600.0, LIMIT, 0)}
     case = case_of(job, GPUS, {**shown, **other}, policy or HangPolicy())
@@ -287,6 +294,7 @@ def counted(name: str, *counts: int, pids: Sequence[int] = ()) -> RasCommunicato
 
 BEHIND = "has launched 299 all_reduce, others 300 (communicator {} of 2)"
 RANK_0, RANK_1 = "rank 0 (GPU 0, process 4000)", "rank 1 (GPU 1, process 4001)"
+AHEAD = (RasCrowd(OP, 1, 301), RasCrowd("broadcast", 1, 0))
 AS_MUCH = "has launched as much as the others by RAS, and its GPU is idle"
 
 
@@ -296,8 +304,11 @@ AS_MUCH = "has launched as much as the others by RAS, and its GPU is idle"
         ("it has launched less", [counted("0xa", 300, 299)], {}, [f"{RANK_1} {BEHIND.format('0xa')}"]),
         ("each is ahead somewhere, and one is idle", [counted("0xa", 300, 299), counted("0xb", 299, 300)],
          {"GPU-0": IDLE}, [f"{RANK_0} {BEHIND.format('0xb')}"]),
-        ("each is ahead somewhere, and none is idle", [counted("0xa", 300, 299), counted("0xb", 299, 300)],
-         {}, [f"{RANK_1} {BEHIND.format('0xa')}", f"{RANK_0} {BEHIND.format('0xb')}"]),
+        ("each is ahead somewhere, none is idle, and it is not known of whom",
+         [replace(comm(rank(0, counts={OP: 300}), rank(1, counts={"broadcast": 1})), crowds=AHEAD)], {},
+         [f"{RANK_0} has launched 300 all_reduce, others 301 (communicator 0x17fa of 2)"]),
+        ("two are behind, and one of them is idle", [counted("0xa", 299, 299, 300)], {"GPU-1": IDLE},
+         [f"{RANK_1} {BEHIND.format('0xa').replace('of 2', 'of 3')}"]),
         ("it has launched less, and the other is idle", [counted("0xa", 300, 299)], {"GPU-0": IDLE},
          [f"{RANK_1} {BEHIND.format('0xa')}"]),
         ("all have launched as much, and one is idle", [counted("0xa", 300, 300)], {"GPU-0": IDLE},
@@ -345,7 +356,7 @@ LATE_BOTH = [counted("0xa", 300, 299), counted("0xb", 299, 300)]
     [
         ("one of them works on files", {4000: 0, 4001: 60 * MB}, 1),
         ("none does by enough", {4000: 59 * MB, 4001: 0}, 0),
-        ("the most counts", {4000: 600 * MB, 4001: 60 * MB}, 10),
+        ("both do, and the first is said", {4000: 600 * MB, 4001: 600 * MB}, 10),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -383,9 +394,74 @@ def test_a_guard_alone_decides_which_process_of_an_idle_gpu_is_named(
     assert [one.text for one in found.culprits] == named, guard
 
 
-def test_nothing_is_suspected_before_five_minutes() -> None:
-    for unasked, kind in ((360.0, HangKind.SUSPECTED), (360.1, None)):
-        assert compared(ras=False, policy=HangPolicy(unasked=unasked)).kind is kind
+REMOTE = comm(rank(0), rank(1), rank(2, 77, host=ELSEWHERE, counts={OP: 299}))
+FAR = comm(rank(0), rank(1), rank(2, 77, host=ELSEWHERE))
+SLEEPY = {"GPU-1": IDLE}
+ASYMMETRIC, SUSPECTED = HangKind.ASYMMETRIC, HangKind.SUSPECTED
+LISTENS = (RasListener("127.0.0.1:28028", UID, 7, open=False),)
+
+
+@pytest.mark.parametrize(
+    ("guard", "comms", "but", "limit", "kind"),
+    [
+        ("who is late is seen to sleep", [counted("0xa", 300, 299)], {"loads": SLEEPY}, 0.0, ASYMMETRIC),
+        ("whether who is late sleeps is not seen", [counted("0xa", 300, 299)],
+         {"loads": SLEEPY, "cpu": UNREAD}, 120.0, ASYMMETRIC),
+        ("nor does it matter where its GPU waits in a kernel", [counted("0xa", 300, 299)], {"cpu": UNREAD},
+         0.0, ASYMMETRIC),
+        ("who is late is on another node", [REMOTE], {}, 120.0, ASYMMETRIC),
+        ("who is late works", [counted("0xa", 300, 299)], {"loads": SLEEPY, "files": {4001: 600 * MB}},
+         600.0, ASYMMETRIC),
+        ("all have launched as much, here", [counted("0xa", 300, 300)], {}, 0.0, SYMMETRIC),
+        ("all have launched as much, here and elsewhere", [FAR], {}, 120.0, SYMMETRIC),
+        ("without RAS, who is idle is seen to sleep", [], {"ras": False, "loads": SLEEPY}, 60.0, SUSPECTED),
+        ("without RAS, and the time for what is not seen is shorter", [],
+         {"ras": False, "loads": SLEEPY, "policy": HangPolicy(unasked=50.0)}, 50.0, SUSPECTED),
+        ("without RAS, its CPU time is not seen", [], {"ras": False, "loads": SLEEPY, "cpu": UNREAD}, 300.0,
+         SUSPECTED),
+        ("without RAS, its files are not seen", [],
+         {"ras": False, "loads": SLEEPY, "files": {4001: UNREAD}}, 300.0, SUSPECTED),
+        ("without RAS, it works", [], {"ras": False, "loads": SLEEPY, "files": {4001: 600 * MB}}, 600.0,
+         SUSPECTED),
+        ("without RAS, nobody is idle", [], {"ras": False}, 300.0, SUSPECTED),
+        ("without RAS, it was never seen to move, and uses NCCL", [],
+         {"ras": False, "loads": SLEEPY, "moved": False, "listeners": LISTENS}, 300.0, SUSPECTED),
+        ("without RAS, it was never seen to move", [], {"ras": False, "loads": SLEEPY, "moved": False},
+         math.inf, None),
+        ("without RAS, it was never seen to move, and who listens is not known", [],
+         {"ras": False, "loads": SLEEPY, "moved": False, "listeners": UNREAD}, math.inf, None),
+        ("each communicator has one rank", [comm(rank(0)), comm(rank(1), name="0xb")], {}, math.inf, None),
+        ("one of them has two", [comm(rank(0)), comm(rank(0), rank(1), name="0xb")], {}, 0.0, SYMMETRIC),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_guard_alone_decides_after_how_long_it_is_a_finding(
+    guard: str, comms: Sequence[RasCommunicator], but: Mapping[str, Any], limit: float, kind: HangKind | None
+) -> None:
+    """`limit` is the first second of looking stuck at which it is one."""
+    found = compared(*comms, since=460.0 - (1e5 if limit == math.inf else limit), **but)
+    assert found.kind is kind, f"{guard}: {found.text}"
+    if 0.0 < limit < math.inf:
+        before = compared(*comms, since=460.0 - limit + 0.1, **but)
+        assert (before.kind, before.goes_on) == (None, False), f"{guard}: {before.text}"
+        assert before.busy is (limit == 600.0)
+    assert found.goes_on is (kind is None)
+
+
+@pytest.mark.parametrize(
+    ("guard", "held", "moved", "ras", "kind"),
+    [
+        ("one process on one GPU, which RAS does not know", {"GPU-0": frozenset({4000})}, False, False, None),
+        ("which has moved bytes", {"GPU-0": frozenset({4000})}, True, False, SUSPECTED),
+        ("which RAS knows in a communicator of two", {"GPU-0": frozenset({4000})}, False, True, SYMMETRIC),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_whether_one_process_can_wait(
+    guard: str, held: Mapping[str, frozenset[int]], kind: HangKind | None, *, moved: bool, ras: bool
+) -> None:
+    found = compared(counted("0xa", 300, 300), held=held, moved=moved, ras=ras, listeners=LISTENS)
+    assert found.kind is kind, f"{guard}: {found.text}"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def seen(before: Mapping[int, JobProcess], now: Mapping[int, JobProcess], load: 
     """Diagnose two looks, 60 s apart, at a job without RAS on two idle GPUs that long looked stuck."""
     looks = (JobLook(1000.0, before, UNREAD, ()), JobLook(1060.0, now, UNREAD, ()))
     held = {"GPU-0": frozenset({4000}), "GPU-1": frozenset({4001})}
-    job = WatchedJob(held, moved=True, since=100.0, looks=looks)
+    job = WatchedJob(held, moved=True, since=700.0, looks=looks)
     case = case_of(job, GPUS, dict.fromkeys(held, load), HangPolicy())
     assert case is not None
     return diagnose(case)

@@ -103,9 +103,9 @@ def test_a_guard_alone_decides_whether_a_job_looks_stuck(
     at_work = [two(power=600.0), two(power=600.0, sent=MIB)]
     first = after(*at_work, last).jobs[OWNER]
     assert first.since == (120.0 if begins else None), guard
-    assert first.due == (150.0 if begins else math.inf)
+    assert first.due == (128.0 if begins else math.inf)
     again = after(*MOVED, two(sent=MIB), last).jobs[OWNER]
-    assert again.since == (120.0 if goes_on else None), guard
+    assert again.since == (110.0 if goes_on else None), guard
 
 
 @pytest.mark.parametrize(
@@ -199,36 +199,64 @@ def test_a_look_at_a_job_that_has_gone_or_moved_on_meanwhile_says_nothing() -> N
 
 
 def test_looks_come_twice_as_late_each_time_and_at_most_so_seldom() -> None:
-    memory, mono, waits = after(*MOVED, two(sent=MIB)), 150.0, []
-    for _ in range(7):
-        memory, _ = polled(memory, reading(two(sent=MIB), looks={OWNER: look(mono, "R")}), mono)
-        waits.append(memory.jobs[OWNER].due - mono)
+    memory, waits = after(*MOVED, two(sent=MIB)), []
+    for _ in range(9):
         mono = memory.jobs[OWNER].due
-    assert waits == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
+        memory, _ = polled(memory, reading(two(sent=MIB), looks={OWNER: look(mono)}), mono)
+        waits.append(memory.jobs[OWNER].due - mono)
+    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0, 600.0]
     assert len(memory.jobs[OWNER].looks) == 2
+
+
+@pytest.mark.parametrize(
+    ("guard", "ended", "due"),
+    [
+        ("RAS answered at once", 118.0, 128.0),
+        ("RAS took seconds, which are no reason to come later", 122.0, 128.0),
+        ("RAS took so long that half of the time is left to the job", 126.0, 131.0),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_when_the_next_look_comes(guard: str, ended: float, due: float) -> None:
+    stuck = after(*MOVED, two(sent=MIB))
+    assert stuck.jobs[OWNER].due == 118.0
+    memory, _ = polled(stuck, reading(two(sent=MIB), looks={OWNER: look(ended)}), ended)
+    assert memory.jobs[OWNER].due == due, guard
+
+
+def test_a_job_of_which_no_more_is_known_is_looked_at_when_its_time_alone_says_more() -> None:
+    memory, dues = after(*MOVED, two(sent=MIB)), []
+    for _ in range(12):
+        mono = memory.jobs[OWNER].due
+        memory, _ = polled(memory, reading(two(sent=MIB), looks={OWNER: look(mono, "R")}), mono)
+        dues.append(memory.jobs[OWNER].due)
+    # It began at 110; more may be said after 60, 120, 300 and 600 s; looks are 10, 20, 40 ... s apart.
+    assert dues == [128.0, 148.0, 170.0, 230.0, 390.0, 410.0, 1010.0, 1610.0, 2210.0, 2810.0, 3410.0, 4010.0]
 
 
 def test_a_hang_was_found_when_it_was_first_found() -> None:
     memory = after(*MOVED, two(sent=MIB))
-    for mono in (150.0, 210.0, 330.0):
+    for mono in (118.0, 128.0, 148.0):
         memory, findings = polled(memory, reading(two(sent=MIB), looks={OWNER: look(mono)}), mono)
     (found,) = facts(reading(two()), memory).now
-    assert found.found == 1e9 + 210.0
+    assert found.found == 1e9 + 128.0
     assert found.kind is HangKind.STOPPED
     assert "do not drain it" in found.action
     (finding,) = findings
-    assert finding.evidence.endswith("it has looked so for 3.5 min")
+    assert finding.evidence.endswith("it has looked so for 38 s")
     moving, _ = polled(memory, reading(two(sent=9 * MIB)), 340.0)
     (past,) = moving.past
-    assert (past.kind, past.owner, past.begin, past.end) == ("stopped", OWNER, 1e9 + 210.0, 1e9 + 340.0)
+    assert (past.kind, past.owner, past.begin, past.end) == ("stopped", OWNER, 1e9 + 128.0, 1e9 + 340.0)
     assert facts(reading(two()), moving).now == ()
 
 
 def job(kind: HangKind | None, **but: Any) -> WatchedJob:
     """A job that is said to hang in this way, or not to hang."""
     held = {"GPU-0": frozenset({4000}), "GPU-1": frozenset({4001})}
-    made = WatchedJob(held, moved=True, since=50.0, due=math.inf, diagnosis=Diagnosis(kind, f"seen {kind}"),
-                      found=1e9, sent={"GPU-0": MIB, "GPU-1": MIB})  # fmt: skip
+    made = WatchedJob(
+        held, moved=True, since=50.0, low=50.0, began=1e9 - 10.0, due=math.inf,
+        diagnosis=Diagnosis(kind, f"seen {kind}"), found=1e9, sent={"GPU-0": MIB, "GPU-1": MIB},
+    )  # fmt: skip
     return replace(made, **but)
 
 
@@ -257,11 +285,7 @@ def test_a_guard_alone_decides_whether_a_hang_is_over(
     [
         ("for the first time", job(None, diagnosis=None, looks=(look(0.0),)), {"stopped": 1}),
         ("as before", job(HangKind.STOPPED, looks=(look(0.0),)), {}),
-        ("as before the agent was started", job(None, diagnosis=None, looks=(look(0.0),),
-                                                counted=HangKind.STOPPED), {}),
         ("in another way", job(HangKind.ERROR, looks=(look(0.0),)), {"stopped": 1}),
-        ("in another way than before the agent was started",
-         job(None, diagnosis=None, looks=(look(0.0),), counted=HangKind.ERROR), {"stopped": 1}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -277,19 +301,55 @@ def test_a_guard_alone_decides_whether_a_hang_is_counted(
 
 
 @pytest.mark.parametrize(
-    ("known", "hang"),
+    ("guard", "known", "kept", "hang"),
     [
-        (job(HangKind.ERROR), HangKind.ERROR),
-        (job(None, diagnosis=None, counted=HangKind.ERROR), HangKind.ERROR),
-        (job(HangKind.STOPPED, counted=HangKind.ERROR), HangKind.STOPPED),
-        (job(None), None),
+        ("it hangs", job(HangKind.ERROR), True, HangKind.ERROR),
+        ("it hangs, and was never seen to move", job(HangKind.ERROR, moved=False), True, HangKind.ERROR),
+        ("it does not hang", job(None), True, None),
+        ("it does not hang, and was never seen to move", job(None, moved=False), False, None),
     ],
-    ids=["it hangs", "it hung before the last start", "it hangs in another way", "it does not"],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_hang_is_known_over_any_number_of_starts(known: WatchedJob, hang: HangKind | None) -> None:
-    again = recall(keep(HangMemory(jobs={OWNER: known, "slurm:9": replace(known, moved=False)})))
-    assert {owner: one.counted for owner, one in again.jobs.items()} == {OWNER: hang}
+def test_a_guard_alone_decides_what_is_kept_of_a_job_over_any_number_of_starts(
+    guard: str, known: WatchedJob, hang: HangKind | None, *, kept: bool
+) -> None:
+    again = recall(keep(HangMemory(jobs={OWNER: known})))
+    assert list(again.jobs) == ([OWNER] if kept else []), guard
+    for one in again.jobs.values():
+        assert (one.hang, one.moved) == (hang, known.moved)
+        assert (one.began, one.found) == ((1e9 - 10.0, 1e9) if hang else (None, 1e9))
     assert keep(again) == keep(recall(keep(again)))
+
+
+AGAIN = {"GPU-0": load(4000, MIB), "GPU-1": load(4001, MIB)}
+
+
+@pytest.mark.parametrize(
+    ("guard", "last", "holds"),
+    [
+        ("it looks as it did", AGAIN, True),
+        ("a GPU could not be read", {**AGAIN, "GPU-1": LOST}, True),
+        ("a GPU does work again", {**AGAIN, "GPU-1": load(4001, MIB, power=211.0)}, False),
+        ("bytes move", {**AGAIN, "GPU-1": load(4001, 9 * MIB)}, False),
+        ("another process came", {**AGAIN, "GPU-1": load(4002, MIB)}, False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_whether_a_hang_holds_when_the_agent_is_started_again(
+    guard: str, last: Loads, *, holds: bool
+) -> None:
+    again = recall(keep(HangMemory(jobs={OWNER: job(HangKind.ERROR)})))
+    first, said = polled(again, reading(AGAIN), 60.0)
+    assert [one.rule for one in said] == ["hangs.error"]
+    assert first.total == {}
+    memory, said = polled(first, reading(last), 62.0)
+    assert [one.rule for one in said if one.rule != "hangs.blind"] == (["hangs.error"] if holds else []), (
+        guard
+    )
+    if last == AGAIN:
+        # Ten seconds before its hang was found it began, and it is looked at again at once.
+        assert (memory.jobs[OWNER].since, memory.jobs[OWNER].due) == (-10.0, 62.0)
+        assert said[0].evidence.endswith("it has looked so for 72 s")
 
 
 def test_sixteen_hangs_are_remembered_the_newest() -> None:
@@ -313,7 +373,7 @@ def findings(*jobs: WatchedJob) -> list[tuple[str, Subject, str]]:
 
 
 HERE = Culprit("rank 1", "1", "GPU-1", 4001)
-ALL = "it has looked so for 10 s"
+ALL = "it has looked so for 70 s"
 
 
 @pytest.mark.parametrize(

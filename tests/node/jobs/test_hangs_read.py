@@ -13,6 +13,7 @@ from wirewatch.core.jobs import RasListener
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.jobs.hangs.model import (
+    NOT_COUNTED,
     GpuLoad,
     HangMemory,
     HangOptions,
@@ -21,7 +22,7 @@ from wirewatch.jobs.hangs.model import (
     JobProcess,
     WatchedJob,
 )
-from wirewatch.jobs.hangs.read import UNSEEN, read, still_stuck
+from wirewatch.jobs.hangs.read import read, still_stuck
 
 LOST = Absent(Why.LOST, "lost")
 DENIED = Absent(Why.DENIED, "not ours")
@@ -58,13 +59,15 @@ def looked(job: HungJob, held: Mapping[str, frozenset[int]] | None = None) -> Jo
         ("KiB before it", {BEFORE_5: 7}, {"sent": 7 * 1024}),
         ("neither", {FROM_5: LOST, BEFORE_5: None}, {"sent": LOST}),
         ("both are lost", {FROM_5: LOST, BEFORE_5: LOST}, {"sent": LOST, "busy": 1.0}),
-        ("nothing computes there", {PROCESSES: [], BEFORE_5: 7}, {"sent": UNSEEN, "processes": frozenset()}),
+        ("nothing computes there", {PROCESSES: [], BEFORE_5: 7},
+         {"sent": NOT_COUNTED, "processes": frozenset()}),
         ("whether anything computes is not known", {PROCESSES: LOST, BEFORE_5: 7},
-         {"sent": UNSEEN, "processes": LOST}),
+         {"sent": NOT_COUNTED, "processes": LOST}),
         ("no list", {PROCESSES: "x"}, {"processes": Absent(Why.MALFORMED, "not a list of processes: 'x'")}),
         ("a process without an id", {PROCESSES: [{"pid": "x"}, {"pid": 7}]},
          {"processes": frozenset({None, 7})}),
-        ("its use is lost", {USE: LOST}, {"busy": LOST}),
+        ("its use is lost", {USE: LOST}, {"busy": LOST, "memory": LOST}),
+        ("its memory is used", {USE: {"gpu": 40, "memory": 30}}, {"busy": 0.4, "memory": 0.3}),
         ("its power is lost", {"PowerUsage()": LOST}, {"power": LOST, "limit": 700.0}),
         ("as it is", {}, {"busy": 1.0, "power": 125.0, "limit": 700.0, "processes": frozenset({FIRST})}),
     ],
@@ -250,6 +253,11 @@ NEITHER = {"inner": NO_NUMBER, "uid": NO_NUMBER}
 CHILDREN = f"task/{FIRST}/children"
 
 
+def stat(faults: int, *times: int) -> str:
+    """The stat of a process: pages that it waited for, and its CPU time in hundredths of seconds."""
+    return f"1 (x) R 77 77 77 0 -1 0 5 6 {faults} 8 {' '.join(map(str, times))}"
+
+
 @pytest.mark.parametrize(
     ("guard", "texts", "process"),
     [
@@ -268,7 +276,19 @@ CHILDREN = f"task/{FIRST}/children"
         ("a child is nonsense", {"io": "rchar: 5\n", CHILDREN: "x 71"}, {"files": 105}),
         ("its files cannot be seen, a child's can", {"io": DENIED, CHILDREN: "71"},
          {"files": DENIED}),
-        ("so many children", {"io": "rchar: 5\n", CHILDREN: "71 " * 65}, {"files": 6405}),
+        ("so many children", {"io": "rchar: 5\n", CHILDREN: " ".join(map(str, range(1000, 1065)))},
+         {"files": 6405}),
+        ("a child's children", {"io": "rchar: 5\n", CHILDREN: "74"}, {"files": 1105}),
+        ("what a disk read and wrote", {"io": "rchar: 5\nread_bytes: 9\nwrite_bytes: 2\n"}, {"disk": 11}),
+        ("what a disk did is not told", {"io": "rchar: 5\n"},
+         {"disk": Absent(Why.MALFORMED, f"/proc/{FIRST}/io")}),
+        ("its CPU time, with that of children that ended", {"stat": stat(7, 100, 20, 3, 4)},
+         {"cpu": 1.27, "faults": 7}),
+        ("its CPU time and a child's", {"stat": stat(7, 100, 0, 0, 0), CHILDREN: "71 72"}, {"cpu": 6.0}),
+        ("its CPU time is not told", {"stat": "1 (x) R 77"},
+         {"cpu": Absent(Why.MALFORMED, f"/proc/{FIRST}/stat"), "faults": NO_NUMBER}),
+        ("its CPU time is told in part", {"stat": stat(7, 100, 0, 0)},
+         {"cpu": Absent(Why.MALFORMED, f"/proc/{FIRST}/stat"), "faults": 7}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -277,7 +297,10 @@ def test_a_guard_alone_decides_what_is_known_of_a_process(
 ) -> None:
     job = drawn()
     job.files.texts |= {f"/proc/{FIRST}/{name}": text for name, text in texts.items()}
-    job.files.texts |= {"/proc/71/io": "rchar: 100\n", "/proc/72/io": DENIED}
+    job.files.texts |= {f"/proc/{child}/io": "rchar: 100\n" for child in (71, 74, *range(1000, 1065))}
+    job.files.texts |= {"/proc/72/io": DENIED, "/proc/71/stat": stat(9, 400, 100, 0, 0)}
+    job.files.texts |= {"/proc/74/task/74/children": "73", "/proc/73/io": "rchar: 1000\n"}
+
     found = looked(job).processes[FIRST]
     assert {name: getattr(found, name) for name in process} == process, guard
 
@@ -349,5 +372,40 @@ def test_whose_a_job_is_in_words(owner: str, folders: Sequence[str], said: str) 
 
 def test_a_look_has_the_processes_as_they_are() -> None:
     assert looked(drawn()).processes == {
-        FIRST + number: JobProcess("R", INNER + number, UID, 0) for number in range(4)
+        FIRST + number: JobProcess("R", INNER + number, UID, 0, 0, 0.0, 0) for number in range(4)
     }
+
+
+@pytest.mark.parametrize(
+    ("guard", "jobs", "counted"),
+    [
+        ("a job is new", {}, True),
+        ("its bytes are due", {OWNER: WatchedJob(HELD, count=0.0)}, True),
+        ("they are not due", {OWNER: WatchedJob(HELD, count=math.inf)}, False),
+        ("another process is on the GPU",
+         {OWNER: WatchedJob({"GPU-0": frozenset({7})}, count=math.inf)}, True),
+        ("another job's are due", {OWNER: WatchedJob(HELD, count=math.inf), "x": WatchedJob({}, count=0.0)},
+         False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_guard_alone_decides_whether_bytes_are_read(
+    guard: str, jobs: Mapping[str, WatchedJob], *, counted: bool
+) -> None:
+    job = drawn()
+    job.table.table["GPU-0", BEFORE_5] = 7
+    found = seen(job, HangMemory(jobs=jobs)).loads["GPU-0"]
+    assert isinstance(found, GpuLoad)
+    assert found.sent == (7 * 1024 if counted else NOT_COUNTED), guard
+
+
+@pytest.mark.parametrize(
+    ("guard", "owned", "owner"),
+    [("they were read just now", 990.1, "pod:x"), ("they were read long ago", 990.0, "slurm:41")],
+)
+def test_a_guard_alone_decides_whether_owners_are_read_again(guard: str, owned: float, owner: str) -> None:
+    job = drawn()
+    assert job.watched.hardware.clock.mono() == 1000.0
+    found = seen(job, HangMemory(owners={FIRST: "pod:x"}, owned=owned))
+    assert found.owners == {FIRST: owner} | {FIRST + number: OWNER for number in (1, 2, 3)}, guard
+    assert found.owned == (owned if owner == "pod:x" else 1000.0)

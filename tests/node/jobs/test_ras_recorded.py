@@ -57,7 +57,9 @@ def test_a_missing_answer_is_recorded_as_that() -> None:
 
 def test_processes_on_gpus_are_recorded_without_their_names() -> None:
     answers = recorded(HungJob(gpus=2))
-    assert answers["sysfs", "read /proc/4001/stat"].value == "4001 (masked) R 77"
+    assert answers["sysfs", "read /proc/4001/stat"].value == (
+        "4001 (masked) R 77 77 77 0 -1 4194304 0 0 0 0 0 0 0 0"
+    )
     assert (
         answers["sysfs", "read /proc/4001/status"].value == "Uid:\t1000\t1000\t1000\t1000\nNSpid:\t4001\t901"
     )

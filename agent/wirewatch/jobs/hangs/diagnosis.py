@@ -10,8 +10,19 @@ from dataclasses import dataclass
 
 from wirewatch.core.jobs import RasCommunicator, RasPhase, RasRank, RasReport
 from wirewatch.core.ports import Gpu
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.core.words import first
+from wirewatch.jobs.hangs.launches import (
+    Alike,
+    Edge,
+    Launches,
+    Mismatch,
+    Peer,
+    launches,
+    mismatch,
+    peer_of,
+    world_ranks,
+)
 from wirewatch.jobs.hangs.model import (
     Culprit,
     Diagnosis,
@@ -23,9 +34,10 @@ from wirewatch.jobs.hangs.model import (
     JobProcess,
     WatchedJob,
 )
+from wirewatch.jobs.hangs.standing import watts
+from wirewatch.jobs.hangs.watch import ALL_BUSY, IDLE
+from wirewatch.jobs.hangs.working import ProcessWork, work_of
 
-IDLE = 0.05
-"""Of 1: below it a GPU has nothing to do."""
 _NAMED = 4
 """Culprits that one text names."""
 _SNAPSHOT = 1500
@@ -39,8 +51,6 @@ _STATES: Mapping[str, str] = {
 }
 _ENDED = frozenset({"T", "t", "Z", "X"})
 _QUIET = frozenset({RasPhase.STARTING, RasPhase.FINALIZING, RasPhase.ABORTING, RasPhase.LEFT})
-Peer = tuple[str, int]
-"""Host and pid as RAS names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ class HungCase:
     """A job with what is known of it: its GPUs by key, their loads, its two looks and what RAS said at each.
 
     `host`: this machine as the job's RAS names it. `inner`: processes here by their id as the job sees it.
-    `places`: GPUs, by key, of processes here.
+    `places`: GPUs, by key, of processes here. `ranks`: the job's own ranks, by process as RAS names it.
     """
 
     job: WatchedJob
@@ -62,6 +72,7 @@ class HungCase:
     host: str
     inner: Mapping[int, int]
     places: Mapping[int, str]
+    ranks: Mapping[Peer, int]
 
     @property
     def seconds(self) -> float:
@@ -101,7 +112,8 @@ def case_of(job: WatchedJob, gpus: Mapping[str, Gpu], loads: GpuLoads, policy: H
         hosts.update(host for host, _ in sorted(peers))
     host = hosts.most_common(1)[0][0] if hosts else ""
     places = _places(job, gpus, now, host, inner)
-    return HungCase(job, gpus, loads, older, newer, policy, before, now, host, inner, places)
+    world = {} if isinstance(now, Absent) else world_ranks(now)
+    return HungCase(job, gpus, loads, older, newer, policy, before, now, host, inner, places, world)
 
 
 def _places(
@@ -120,6 +132,9 @@ def _places(
 
 def diagnose(case: HungCase) -> Diagnosis:
     """The kind of a hang and its culprits; no kind where the job does not hang, or that is not known yet."""
+    unanswered = isinstance(case.now, Absent) or isinstance(case.before, Absent)
+    if unanswered and case.job.lone and not case.job.moved:
+        return Diagnosis(None, "one process, which waits for nobody that is known", goes_on=True)
     stopped = tuple(_stopped(case))
     if stopped:
         return _found(case, HangKind.STOPPED, stopped, "the others wait for it")
@@ -136,10 +151,15 @@ def _by_reports(case: HungCase, older: RasReport, newer: RasReport) -> Diagnosis
     if failed:
         named = tuple(_culprit(case, rank, ", ".join(rank.errors)) for _, rank in failed)
         return _found(case, HangKind.ERROR, named, "NCCL reports errors, and the job has not ended")
+    if all(one.size < 2 for one in newer.communicators):  # noqa: PLR2004
+        return Diagnosis(None, "each of its communicators has one rank, which waits for nobody", goes_on=True)
     if any(_QUIET & {one.phase, *(rank.phase for rank in one.ranks)} for one in newer.communicators):
-        return Diagnosis(None, "the job begins or ends: some ranks are not in their communicators")
+        text = "the job begins or ends: some ranks are not in their communicators"
+        return Diagnosis(None, text, goes_on=True)
     if _advanced(older, newer):
-        return Diagnosis(None, "the job goes on: it has launched collectives since")
+        return Diagnosis(None, "the job goes on: it has launched collectives since", goes_on=True)
+    if (found := mismatch(newer)) is not None:
+        return _mismatched(case, found)
     return _compared(case, newer)
 
 
@@ -226,64 +246,117 @@ def _advanced(older: RasReport, newer: RasReport) -> bool:
     return bool(crowds and now) and crowds != now
 
 
+def _mismatched(case: HungCase, found: Mismatch) -> Diagnosis:
+    """Of ranks that have launched collectives in different orders: the few are named, equal parts are not."""
+    one = found.communicator
+    where = f"(communicator {one.hash} of {one.size})"
+    if found.few:
+        rest = [group for group in found.groups if group not in found.few] or found.groups
+        other = max(rest, key=lambda group: len(group.ranks))
+        named = tuple(
+            _culprit(case, rank, f"has launched {_counts(few, other)} {where}")
+            for few in found.few
+            for rank in few.ranks
+        )
+        what = "a mismatch: most ranks have launched another collective than it"
+        return _found(case, HangKind.ASYMMETRIC, named, what)
+    groups = [
+        f"{first([_who(case, rank) for rank in group.ranks], _NAMED)} {_ahead_in(group)}"
+        for group in found.groups
+    ]
+    text = first(groups, _NAMED, "; ")
+    what = f"a mismatch: ranks have launched different collectives {where}: {text}; nobody is named"
+    return _found(case, HangKind.ASYMMETRIC, (), what)
+
+
+def _counts(few: Alike, other: Alike) -> str:
+    """Where a group is ahead of another and where behind it: `101 all_gather, others 100`."""
+    ops = sorted(few.counts.keys() & other.counts.keys(), key=lambda op: few.counts[op] <= other.counts[op])
+    texts = [
+        f"{few.counts[op]} {op}, others {other.counts[op]}"
+        for op in ops
+        if few.counts[op] != other.counts[op]
+    ]
+    return " and ".join(texts)
+
+
+def _ahead_in(group: Alike) -> str:
+    return "launched " + " and ".join(f"{group.counts[op]} {op}" for op in group.ops)
+
+
 def _compared(case: HungCase, report: RasReport) -> Diagnosis:
     """Of a job that stands still with all ranks there: who has launched less, else whose GPU is idle."""
-    idle = _idle(case)
-    late = _late(case, report, idle)
+    idle, seen = _idle(case), launches(report)
+    late = _late(case, seen, idle)
     if late:
         named = tuple(_culprit(case, rank, f"has launched {text}") for rank, text in late)
-        pids = [pid for rank, _ in late if (pid := case.here(rank))]
+        pids = [case.here(rank) for rank, _ in late]
+    elif seen.behind:
+        return _found(case, HangKind.ASYMMETRIC, (), _deadlock(case, seen.cycle()))
     elif idle:
         text = "has launched as much as the others by RAS, and its GPU is idle"
         pids = _on_gpus(case, idle)
         named = tuple(_culprit_here(case, pid, text) for pid in pids)
     else:
-        uncounted = not any(rank.counts for _, rank in _ranks(report))
-        how = "this NCCL shows no counts" if uncounted else "all have launched as much as each other"
-        return _found(case, HangKind.SYMMETRIC, (), f"{how}, and none completes: the wire or its proxy")
-    rate = max((_files(case, pid) for pid in pids), default=0.0)
-    if rate >= case.policy.files:
-        at_work = f"it is at work on files ({rate / 1e6:.0f} MB/s): a checkpoint or a loader"
-        return Diagnosis(None, f"{_joined(named)}; {at_work}")
+        return _symmetric(case, report)
+    return _waited(case, named, [_work(case, pid) for pid in pids])
+
+
+def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[ProcessWork]) -> Diagnosis:
+    """Of a job that waits for processes: a hang where they sleep, later one where that is not seen."""
+    work = next((one.text for one in works if one.text), "")
+    unseen = next((one.unseen for one in works if one.unseen), "")
+    if work and case.held < case.policy.busy:
+        hint = f"it {work}: a compile, a checkpoint?"
+        return Diagnosis(None, f"{_joined(named)}; {hint}", tuple(named), busy=True)
+    if unseen and not work and case.held < case.policy.unseen:
+        text = f"{_joined(named)}; whether it is at work cannot be seen here ({unseen})"
+        return Diagnosis(None, text, tuple(named))
+    pids = [one.pid for one in named if one.pid]
     looks = [look for pid in pids if (look := case.newer.processes.get(pid))]
-    unseen = next((str(look.files) for look in looks if isinstance(look.files, Absent)), "")
-    doubt = f" (whether it is at work on files cannot be seen: {unseen})" if unseen else ""
+    files = next((str(look.files) for look in looks if isinstance(look.files, Absent)), "")
+    dark = f"at work cannot be seen: {unseen}" if unseen else f"at work on files cannot be seen: {files}"
+    doubt = f" (it {work})" if work else f" (whether it is {dark})" if unseen or files else ""
     return _found(case, HangKind.ASYMMETRIC, named, f"the others wait in what it has not launched{doubt}")
 
 
-def _files(case: HungCase, pid: int) -> float:
-    """Bytes per second that a process read and wrote between the looks; 0 where that is not known."""
-    before, now = case.older.processes.get(pid), case.newer.processes.get(pid)
-    if before is None or now is None or isinstance(before.files, Absent) or isinstance(now.files, Absent):
-        return 0.0
-    return (now.files - before.files) / case.seconds
+def _symmetric(case: HungCase, report: RasReport) -> Diagnosis:
+    """Of a job in which all have launched the same: its wire, or a rank elsewhere that RAS does not count."""
+    uncounted = not any(rank.counts for _, rank in _ranks(report))
+    how = "this NCCL shows no counts" if uncounted else "all have launched as much as each other"
+    if case.held < case.policy.unseen and any(rank.host != case.host for _, rank in _ranks(report)):
+        return Diagnosis(None, f"{how}; whether ranks of other nodes are at work cannot be seen here")
+    return _found(case, HangKind.SYMMETRIC, (), f"{how}, and none completes: the wire or its proxy")
 
 
-def _late(case: HungCase, report: RasReport, idle: Sequence[str]) -> list[tuple[RasRank, str]]:
+def _deadlock(case: HungCase, edges: Sequence[Edge]) -> str:
+    """Ranks that wait for each other in a circle: `rank 0 waits in 0xa for rank 1, which waits in ...`."""
+    steps = [f"waits in communicator {one.communicator.hash} for {_who(case, one.waited)}" for one in edges]
+    return f"a deadlock: {_who(case, edges[0].waits)} {', which '.join(steps)}"
+
+
+def _work(case: HungCase, pid: int) -> ProcessWork:
+    """The work between the looks of a process here; 0 for one of another node."""
+    if not pid:
+        return ProcessWork(unseen="its process is on another node")
+    load = case.own_loads().get(case.places.get(pid, ""))
+    spins = load is not None and not isinstance(load.busy, Absent) and load.busy >= ALL_BUSY
+    older, newer = case.older.processes.get(pid), case.newer.processes.get(pid)
+    return work_of(older, newer, case.seconds, case.policy, spins=spins)
+
+
+def _late(case: HungCase, seen: Launches, idle: Sequence[str]) -> list[tuple[RasRank, str]]:
     """The ranks that have launched less than others and wait for nobody, each with what it has launched.
 
-    Where each is ahead of another one somewhere, those with an idle GPU: they wait in no kernel.
+    Those of them with an idle GPU, where all are here: the others wait in a kernel. Where each is ahead of
+    another one somewhere, those with an idle GPU too. Nobody where such ranks wait for each other.
     """
-    behind: dict[Peer, tuple[RasRank, str]] = {}
-    waiting: set[Peer] = set()
-    for one in report.communicators:
-        ops = {op for rank in one.ranks for op in rank.counts} | {crowd.op for crowd in one.crowds}
-        for op in sorted(ops):
-            counts = [(rank, rank.counts[op]) for rank in one.ranks if op in rank.counts]
-            values = {count for _, count in counts} | {c.launched for c in one.crowds if c.op == op}
-            if len(values) < 2:  # noqa: PLR2004
-                continue
-            low, high = min(values), max(values)
-            text = f"{low} {op}, others {high} (communicator {one.hash} of {one.size})"
-            for rank, count in counts:
-                if count == low:
-                    behind.setdefault((rank.host, rank.pid), (rank, text))
-                else:
-                    waiting.add((rank.host, rank.pid))
-    roots = [found for peer, found in behind.items() if peer not in waiting]
     resting = set(_on_gpus(case, idle))
-    idlers = [found for found in behind.values() if case.here(found[0]) in resting]
-    return roots or idlers or list(behind.values())
+    idlers = [found for found in seen.behind.values() if case.here(found[0]) in resting]
+    roots = seen.roots
+    if all(case.here(rank) for rank, _ in roots):
+        roots = [found for found in roots if found in idlers] or roots
+    return roots or idlers or ([] if seen.cycle() else list(seen.behind.values()))
 
 
 def _idle(case: HungCase) -> list[str]:
@@ -300,31 +373,40 @@ def _on_gpus(case: HungCase, keys: Sequence[str]) -> list[int]:
 
 def _unasked(case: HungCase, why: Absent) -> Diagnosis:
     """What can be said where RAS cannot: for long nothing, then what the GPUs show."""
-    if case.held < case.policy.unasked:
-        return Diagnosis(None, f"it looks stuck, and nobody says more: {why}")
-    idle = _idle(case)
-    pids = _on_gpus(case, idle)
-    rate = max((_files(case, pid) for pid in pids), default=0.0)
-    if rate >= case.policy.files:
-        return Diagnosis(None, f"the process of an idle GPU is at work on files ({rate / 1e6:.0f} MB/s)")
+    if not case.job.moved and not value_or(case.newer.listeners, ()):
+        return Diagnosis(None, f"nothing shows that its processes use NCCL: {why}", goes_on=True)
+    pids = _on_gpus(case, _idle(case))
+    works = [_work(case, pid) for pid in pids]
+    work = next((one.text for one in works if one.text), "")
     named = tuple(_culprit_here(case, pid, "its GPU is idle while others wait") for pid in pids)
-    return _found(case, HangKind.SUSPECTED, named, f"RAS does not say more: {why}")
+    seen = pids and not any(
+        one.unseen or _files_unseen(case, pid) for one, pid in zip(works, pids, strict=True)
+    )
+    policy = case.policy
+    asleep = min(policy.asleep, policy.unasked) if seen and case.job.moved else policy.unasked
+    wait = policy.busy if work else asleep
+    if case.held < wait:
+        doing = (
+            f"{_joined(named)}; it {work}: a compile, a checkpoint?" if work else f"nobody says more: {why}"
+        )
+        return Diagnosis(None, doing, named if work else (), busy=bool(work))
+    doubt = f" (it {work})" if work else ""
+    what = f"RAS does not say more, such as the collective in which they wait{doubt}: {why}"
+    return _found(case, HangKind.SUSPECTED, named, what)
+
+
+def _files_unseen(case: HungCase, pid: int) -> bool:
+    process = case.newer.processes.get(pid)
+    return process is None or isinstance(process.files, Absent)
 
 
 def _found(case: HungCase, kind: HangKind, named: Sequence[Culprit], what: str) -> Diagnosis:
     who = _joined(named)
     gpus = len({*case.job.processes, *case.job.gone.values()})
-    seen = f"{gpus} GPUs at {_watts(case)}, no byte over NVLink"
+    power = watts([load.power for load in case.own_loads().values()])
+    seen = f"{gpus} GPUs at {power}, no byte over NVLink"
     text = f"{case.newer.about}: {f'{who}; ' if who else ''}{what}; {seen}"
     return Diagnosis(kind, text, tuple(named), _snapshot(case))
-
-
-def _watts(case: HungCase) -> str:
-    powers = [load.power for load in case.own_loads().values() if not isinstance(load.power, Absent)]
-    if not powers:
-        return "power not read"
-    low, high = round(min(powers)), round(max(powers))
-    return f"{low} W" if low == high else f"{low}-{high} W"
 
 
 def _joined(named: Sequence[Culprit]) -> str:
@@ -334,13 +416,21 @@ def _joined(named: Sequence[Culprit]) -> str:
 def _culprit(case: HungCase, rank: RasRank, what: str) -> Culprit:
     """A rank by its number, with its GPU and process here, or with its host where it is elsewhere."""
     pid = case.here(rank)
+    who = _who(case, rank)
+    return _named(who, what, case.gpu(pid), pid) if pid else Culprit(f"{who} {what}")
+
+
+def _who(case: HungCase, rank: RasRank) -> str:
+    """A rank by the job's own number, where one is known, with its place."""
+    number = case.ranks.get(peer_of(rank))
+    name = f"communicator rank {rank.rank}" if number is None else f"rank {number}"
+    pid = case.here(rank)
     if pid:
-        gpu = case.gpu(pid)
-        return _named(f"rank {rank.rank} ({_on(gpu)}process {pid})", what, gpu, pid)
+        return f"{name} ({_on(case.gpu(pid))}process {pid})"
     where = f"GPU {rank.nvml} as the job counts, process {rank.pid}"
     if rank.host != case.host:
         where += f" on host {rank.host}"
-    return Culprit(f"rank {rank.rank} ({where}) {what}")
+    return f"{name} ({where})"
 
 
 def _culprit_here(case: HungCase, pid: int, what: str) -> Culprit:

@@ -11,11 +11,9 @@ from dataclasses import replace
 from wirewatch.core.collector import DEGRADED, Rule, blind_finding, subject
 from wirewatch.core.ports import Gpu
 from wirewatch.core.statistics import lasting
-from wirewatch.core.types import Absent, Expect, Finding, Ok, Subject, value_or
+from wirewatch.core.types import Absent, Expect, Finding, Ok, Subject
 from wirewatch.jobs.hangs.diagnosis import case_of, diagnose
 from wirewatch.jobs.hangs.model import (
-    GpuLoad,
-    GpuLoads,
     HangFacts,
     HangingJob,
     HangKind,
@@ -26,7 +24,8 @@ from wirewatch.jobs.hangs.model import (
     PastHang,
     WatchedJob,
 )
-from wirewatch.jobs.hangs.read import ALL_BUSY
+from wirewatch.jobs.hangs.standing import standing
+from wirewatch.jobs.hangs.watch import followed
 
 PAST = 16
 """Hangs that are remembered."""
@@ -46,11 +45,13 @@ ASYMMETRIC = Rule(
     "hangs.asymmetric",
     DEGRADED,
     ALERT,
-    means="some ranks of a job have not launched a collective in which all the others wait",
+    means="some ranks of a job have not launched a collective in which others wait, or have launched "
+    "collectives in another order",
     look="the stack of the process that is named (`py-spy dump --pid PID`), and PyTorch's flight recorder of "
-    "its rank",
+    "its rank; of all processes where none is named",
     do="dump the stack of the process that is named (py-spy, or the flight recorder of its rank). Its "
-    f"program waits in a loader or a lock, or has skipped a collective; {NO_DRAIN}",
+    "program waits in a loader or a lock, has skipped a collective, or calls another one than the others; "
+    f"{NO_DRAIN}",
 )
 SYMMETRIC = Rule(
     "hangs.symmetric",
@@ -104,16 +105,22 @@ def judge(
     """
     reading = ok.value
     gpus = {item.gpu.key: item.gpu for item in reading.gpus}
-    jobs = _followed(memory.jobs, reading, ok.mono, policy)
+    jobs = followed(memory.jobs, ok, policy)
     for owner, look in reading.looks.items():
         if owner in jobs and jobs[owner].since is not None:
             jobs[owner] = _looked(jobs[owner], look, reading, gpus, ok, policy)
+    jobs = {
+        owner: replace(job, standing=standing(job, reading.loads, gpus, ok, policy))
+        for owner, job in jobs.items()
+    }
     known = {key: load.supported for key, load in reading.loads.items() if not isinstance(load, Absent)}
     memory = replace(
         _remembered(memory, jobs, ok.at),
         jobs=jobs,
         supported={**memory.supported, **known},
         asked=memory.asked + bool(reading.looks),
+        owners=reading.owners,
+        owned=reading.owned,
     )
     if reading.listeners is not None:
         found = sorted({one.address for one in reading.listeners if one.open})
@@ -122,8 +129,9 @@ def judge(
 
 
 def facts(reading: HangReading, memory: HangMemory) -> HangFacts:
-    """The hangs that are over, those that hold now, and whose the processes are."""
-    return HangFacts(memory.past, tuple(_hanging(memory.jobs.values())), reading.owners)
+    """The hangs that are over, those that hold now, the owners of processes, and jobs that stand still."""
+    still = tuple(job.standing for job in memory.jobs.values() if job.standing is not None)
+    return HangFacts(memory.past, tuple(_hanging(memory.jobs.values())), reading.owners, still)
 
 
 def _hanging(jobs: Iterable[WatchedJob]) -> Iterator[HangingJob]:
@@ -145,12 +153,23 @@ def _looked(
     """A job after one more look at it."""
     asked = job.asked + 1
     wait = min(policy.again * 2 ** min(asked - 1, 16), policy.seldom)
-    job = replace(job, looks=(*job.looks, look)[-2:], asked=asked, due=ok.mono + wait)
+    # From when it was due: RAS takes seconds where a rank is silent, and the next look need not come later.
+    due = max(job.due + wait, ok.mono + wait / 2)
+    job = replace(job, looks=(*job.looks, look)[-2:], asked=asked, due=due)
     case = case_of(job, gpus, reading.loads, policy)
     if case is None:
         return job
     diagnosis = diagnose(case)
+    if diagnosis.kind is None and not diagnosis.goes_on:
+        job = replace(job, due=min(due, _next_limit(job, ok.mono, policy)))
     return replace(job, diagnosis=diagnosis, found=job.found if diagnosis.kind is job.hang else ok.at)
+
+
+def _next_limit(job: WatchedJob, mono: float, policy: HangPolicy) -> float:
+    """When more may be said of a job for the time alone for which it has looked stuck."""
+    limits = (policy.asleep, policy.unseen, policy.unasked, policy.busy)
+    since = mono if job.since is None else job.since
+    return min((since + limit for limit in limits if since + limit > mono), default=math.inf)
 
 
 def _remembered(memory: HangMemory, jobs: Mapping[str, WatchedJob], at: float) -> HangMemory:
@@ -163,8 +182,7 @@ def _remembered(memory: HangMemory, jobs: Mapping[str, WatchedJob], at: float) -
             past = (*past, one)[-PAST:]
     for owner, job in jobs.items():
         before = memory.jobs.get(owner)
-        known = before and (before.hang or before.counted)
-        if job.hang is not None and job.hang is not known:
+        if job.hang is not None and job.hang is not (before and before.hang):
             total[job.hang.value] = total.get(job.hang.value, 0) + 1
     return replace(memory, past=past, total=total)
 
@@ -177,7 +195,7 @@ def _hangs(jobs: Mapping[str, WatchedJob], ok: Ok[HangReading]) -> Iterator[Find
         if hang is None or hang.kind is None:
             continue
         at = next((Subject(gpu=one.gpu, uuid=one.uuid) for one in hang.culprits if one.gpu), Subject())
-        age = ok.mono - (ok.mono if job.since is None else job.since)
+        age = 0.0 if job.began is None else max(0.0, ok.at - job.began)
         text = f"{hang.text}; it has looked so for {lasting(age)}"
         one = _RULE_OF[hang.kind].finding(at, text)
         known = found.get(one.key)
@@ -194,103 +212,3 @@ def _blind(reading: HangReading) -> Iterator[Finding]:
     for item in reading.gpus:
         if isinstance(item.value, Absent):
             yield blind_finding("hangs", subject(item.gpu), item.value)
-
-
-Processes = Mapping[str, frozenset[int]]
-
-
-def _jobs_now(reading: HangReading) -> Mapping[str, Processes]:
-    """Processes by GPU of each owner; a process without an id is 0, of the owner without a name."""
-    found: dict[str, dict[str, frozenset[int]]] = {}
-    for key, load in reading.loads.items():
-        for pid in () if isinstance(load, Absent) else value_or(load.processes, ()):
-            by_gpu = found.setdefault("" if pid is None else reading.owners.get(pid, ""), {})
-            by_gpu[key] = by_gpu.get(key, frozenset()) | {pid or 0}
-    return found
-
-
-def _followed(
-    known: Mapping[str, WatchedJob], reading: HangReading, mono: float, policy: HangPolicy
-) -> dict[str, WatchedJob]:
-    """The jobs after one more poll; a GPU that could not be read neither ends a job nor clears it."""
-    loads, now = reading.loads, _jobs_now(reading)
-    unread = {
-        key for key, load in loads.items() if isinstance(load, Absent) or isinstance(load.processes, Absent)
-    }
-    alive = {pid for by_gpu in now.values() for pids in by_gpu.values() for pid in pids}
-    jobs: dict[str, WatchedJob] = {}
-    for owner in sorted({*known, *now}):
-        job = _continued(known.get(owner), now.get(owner, {}), unread, alive)
-        if job is not None:
-            jobs[owner] = _polled(job, loads, mono, policy)
-    return jobs
-
-
-def _continued(
-    known: WatchedJob | None, now: Processes, unread: set[str], alive: set[int]
-) -> WatchedJob | None:
-    """The job of before as long as no process came to it or went to another; None where none is left.
-
-    Processes that are gone stay part of it: the others may wait for them.
-    """
-    if known is None:
-        return WatchedJob(now)
-    kept = {key: pids for key, pids in known.processes.items() if key in unread}
-    seen = {**kept, **now}
-    if not seen:
-        return None
-    before = {pid for pids in known.processes.values() for pid in pids}
-    if any(pid not in before for pids in seen.values() for pid in pids):
-        return WatchedJob(now)
-    left = {pid for pids in seen.values() for pid in pids}
-    gone = {pid: key for key, pids in known.processes.items() for pid in pids if pid not in left}
-    if any(pid in alive for pid in gone):
-        return WatchedJob(now) if now else None
-    return replace(known, processes=seen, gone={**known.gone, **gone})
-
-
-def _polled(job: WatchedJob, loads: GpuLoads, mono: float, policy: HangPolicy) -> WatchedJob:
-    """Whether it moved since the last poll, and since when it has looked stuck."""
-    mine = {key: load for key, load in loads.items() if key in job.processes}
-    sent = {
-        key: load.sent
-        for key, load in mine.items()
-        if not isinstance(load, Absent) and not isinstance(load.sent, Absent)
-    }
-    grown = [sent[key] - job.sent[key] for key in sent if key in job.sent]
-    moving = any(growth > policy.still or growth < 0 for growth in grown)
-    moved = job.moved or any(growth >= policy.moved for growth in grown)
-    job = replace(job, sent={**job.sent, **sent}, moved=moved)
-    if moving or not moved:
-        return _free(job)
-    stuck = _stuck(mine, len(job.processes), policy)
-    if stuck is False:
-        return _free(job)
-    if stuck is None or len(grown) < len(mine) or job.since is not None:
-        return job
-    return replace(job, since=mono, due=mono + policy.after)
-
-
-def _stuck(loads: GpuLoads, gpus: int, policy: HangPolicy) -> bool | None:
-    """Whether all are at low power and one at least is all busy; None where that cannot be known now."""
-    known = [load for load in loads.values() if not isinstance(load, Absent)]
-    powers = [_low(load, policy) for load in known]
-    busy = [load.busy for load in known if not isinstance(load.busy, Absent)]
-    if False in powers:
-        return False
-    if len(busy) < gpus:
-        return None
-    if max(busy) < ALL_BUSY:
-        return False
-    return None if None in powers else True
-
-
-def _low(load: GpuLoad, policy: HangPolicy) -> bool | None:
-    if isinstance(load.power, Absent) or isinstance(load.limit, Absent):
-        return None
-    return load.power <= policy.low_power * load.limit
-
-
-def _free(job: WatchedJob) -> WatchedJob:
-    """A job that does not look stuck."""
-    return replace(job, since=None, looks=(), asked=0, due=math.inf, diagnosis=None, counted=None)

@@ -8,30 +8,46 @@ from enum import Enum
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported
-from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier
+from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier, Why
 
 
 @dataclass(frozen=True, slots=True)
 class HangOptions(Options):
     """How jobs that seem to hang are asked."""
 
-    interval: float = 10.0
+    interval: float = 2.0
+    deadline: float = 9.0
     ask: float = 7.0
     """How long NCCL's RAS may take for its answer. It is asked only on suspicion. [seconds]"""
+
+    @property
+    def every(self) -> float:
+        """The longest that one run may take: a poll, and now and then the question to RAS."""
+        return self.interval + self.ask
 
 
 @dataclass(frozen=True, slots=True)
 class HangPolicy(Strict):
     """What a hang looks like from outside, and when RAS is asked about it."""
 
-    after: float = 30.0
+    after: float = 8.0
     """How long a job must look stuck before anybody is asked. [seconds]"""
-    again: float = 60.0
+    again: float = 10.0
     """Time until the second answer, without which there is no finding. [seconds]"""
     seldom: float = 600.0
     """Longest time between further answers, each of which comes twice as late as the one before. [seconds]"""
+    standing: float = 10.0
+    """How long a job must look stuck until it is said to stand still, without a finding. [seconds]"""
+    unmoved: float = 60.0
+    """How long before anybody is asked, for a job that was never seen to move bytes over NVLink. [seconds]"""
+    asleep: float = 60.0
+    """How long, to be a finding without RAS, where processes of idle GPUs are seen to sleep. [seconds]"""
+    unseen: float = 120.0
+    """How long, to be a finding where RAS names processes that cannot be seen to sleep. [seconds]"""
     unasked: float = 300.0
     """How long a job must look stuck to be a finding although nobody answered. [seconds]"""
+    busy: float = 600.0
+    """How long, to be a finding where the processes it waits for are at work. [seconds]"""
     low_power: float = 0.3
     """Share of a GPU's default power limit up to which it does no work. [share]"""
     still: float = 65536.0
@@ -40,13 +56,18 @@ class HangPolicy(Strict):
     """Bytes over NVLink between two polls that show that the job uses NVLink at all. [bytes]"""
     files: float = 1e6
     """Rate at which a process that reads and writes files is at work and not stuck. [bytes/s]"""
+    cpu: float = 0.1
+    """Share of one core from which on a process is at work and not stuck. [share]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
         return wrong_settings(
             self,
             (
-                ("after", "again", "seldom", "unasked", "still", "moved", "files"),
+                (
+                    "after", "again", "seldom", "standing", "unmoved", "asleep", "unseen", "unasked", "busy",
+                    "still", "moved", "files", "cpu",
+                ),
                 lambda v: 0 < v < math.inf, "must be above 0",
             ),
             (("low_power",), lambda v: 0 < v <= 1, "must be above 0 and at most 1"),
@@ -65,11 +86,22 @@ class HangKind(Enum):
     SUSPECTED = "suspected"
 
 
+NOT_READ = Absent(Why.MISSING, "not read")
+NOT_COUNTED = Absent(Why.MISSING, "bytes were not read at this poll")
+CALM = 6.0
+"""Seconds until bytes are read again of a job that looks stuck, and moves some."""
+HELD = 10.0
+"""Seconds from one reading of bytes to the next, of a job that has looked stuck for a while."""
+LEARN, LEARNT = 10.0, 600.0
+"""Seconds until it is seen again whether a job moves bytes at all: at first, and at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuLoad:
     """One GPU now: the processes that compute on it, how busy it is (0 to 1), watts now and by default.
 
-    `sent`: bytes over all NVLinks since the driver was loaded; Absent also where no process is there.
+    `sent`: bytes over all NVLinks since the driver was loaded; NOT_COUNTED at most polls. `memory`: share of
+    time in which its memory was read or written.
     """
 
     processes: frozenset[int | None] | Absent
@@ -78,6 +110,7 @@ class GpuLoad:
     limit: float | Absent
     sent: int | Absent
     supported: Supported = field(default_factory=Supported)
+    memory: float | Absent = NOT_READ
 
 
 GpuLoads = Mapping[str, GpuLoad | Absent]
@@ -89,13 +122,17 @@ class JobProcess:
     """A process of a job while it looks stuck.
 
     `state` is the kernel's letter for it. `inner`: its id inside its own pid namespace. `files`: bytes that
-    it and its children have read and written.
+    it and its children have read and written; `disk`: bytes of these that a disk moved, also through memory
+    that is mapped. `cpu`: seconds of CPU time of it and its children; `faults`: pages that it waited for.
     """
 
     state: str | Absent
     inner: int | Absent
     uid: int | Absent
     files: int | Absent
+    disk: int | Absent = NOT_READ
+    cpu: float | Absent = NOT_READ
+    faults: int | Absent = NOT_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +156,14 @@ class HangReading:
     """GPUs, whose process is whose, and looks at those jobs that were due, by the job's owner.
 
     `listeners`: who listens for RAS in the jobs' network namespaces; None where that was not read this time.
+    `owned`: when (monotonic seconds) the owners were read.
     """
 
     gpus: tuple[GpuReading[GpuLoad], ...]
     owners: Mapping[int, str] = field(default_factory=dict)
     looks: Mapping[str, JobLook] = field(default_factory=dict)
     listeners: Sequence[RasListener] | None = None
+    owned: float = -math.inf
 
     @property
     def loads(self) -> GpuLoads:
@@ -144,35 +183,69 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What two looks at a job show; without a kind it does not hang, and `text` says what it does instead."""
+    """What two looks at a job show; without a kind it is no finding yet, and `text` says why.
+
+    `goes_on`: it does not stand still, or nothing shows that it waits. `busy`: its culprits are at work.
+    """
 
     kind: HangKind | None
     text: str
     culprits: tuple[Culprit, ...] = ()
     snapshot: str = ""
+    goes_on: bool = False
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StandingJob:
+    """A job that stands still, before anybody has said why: no finding yet.
+
+    `processes` by GPU (`Gpu.key`), 0 for an id that is not known. `since`: Unix seconds. `text`: in words.
+    `busy`: ranks behind whose processes work, as in a compile or a checkpoint.
+    """
+
+    processes: Mapping[str, frozenset[int]]
+    since: float
+    text: str
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """Processes by GPU (`Gpu.key`) of one owner, 0 for one without an id; all times are monotonic seconds.
+    """Processes by GPU (`Gpu.key`) of one owner, 0 for one without an id; times are monotonic seconds.
 
-    `gone`: processes that were there and are not, by GPU. `sent`: bytes of each GPU at the last poll.
-    `moved`: NVLink bytes have moved since it began. `since`: since when it has looked stuck without a break,
-    None while it does not. `looks`: the last two while it did; `asked` counts them, `due` is the next.
-    `counted`: the kind of hang that was found before this agent was started, while it looks stuck.
+    `gone`: processes that were there and are not, by GPU. `sent`: bytes of each GPU when they were last read,
+    at `read`; `quiet`: since when they have not grown. `moved`: bytes have moved since it began. `count`:
+    when bytes are read next; `learn`: when to see again whether it moves any, `learnt` times so far.
+
+    `low`: since when its GPUs have looked as in a hang. `since`: the same, where no byte moved since; None
+    while it does not look stuck. `began`: the Unix second of `since`. `looks`: the last two while it did;
+    `asked` counts them, `due` is the next. `found`: Unix seconds when the diagnosis became what it is.
     """
 
     processes: Mapping[str, frozenset[int]]
     gone: Mapping[int, str] = field(default_factory=dict)
     sent: Mapping[str, int] = field(default_factory=dict)
+    read: float = -math.inf
+    quiet: float = -math.inf
     moved: bool = False
+    count: float = -math.inf
+    learn: float = -math.inf
+    learnt: int = 0
+    low: float | None = None
     since: float | None = None
+    began: float | None = None
     looks: tuple[JobLook, ...] = ()
     asked: int = 0
     due: float = math.inf
     diagnosis: Diagnosis | None = None
     found: float = 0.0
-    counted: HangKind | None = None
+    standing: StandingJob | None = None
+
+    @property
+    def lone(self) -> bool:
+        """Whether one process on one GPU is all that is known of it here."""
+        return sum(map(len, self.processes.values())) + len(self.gone) == 1
 
     @property
     def hang(self) -> HangKind | None:
@@ -194,10 +267,16 @@ class PastHang:
 
 @dataclass(frozen=True, slots=True)
 class KeptJob:
-    """A job that has moved bytes: its processes by GPU (`Gpu.key`), and the kind of the hang it is in."""
+    """A job that has moved bytes or hangs: its processes by GPU (`Gpu.key`), and its hang.
+
+    `began`, `found`: Unix seconds since when it has looked stuck, and when the hang was found.
+    """
 
     processes: Mapping[str, tuple[int, ...]]
-    hang: HangKind | None = None
+    moved: bool = True
+    diagnosis: Diagnosis | None = None
+    began: float | None = None
+    found: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +296,7 @@ class HangMemory:
     """Jobs by owner, the newest hangs, and how often each kind was found.
 
     `listened`: when (monotonic seconds) the listeners were last read; `open`: addresses of those that other
-    machines can reach. `asked`: how many looks have been taken.
+    machines can reach. `asked`: how many looks have been taken. `owners`: those that were read at `owned`.
     """
 
     supported: Mapping[str, Supported] = field(default_factory=dict)
@@ -227,6 +306,8 @@ class HangMemory:
     asked: int = 0
     listened: float = -math.inf
     open: tuple[str, ...] = ()
+    owners: Mapping[int, str] = field(default_factory=dict)
+    owned: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,20 +324,6 @@ class HangingJob:
     text: str
     snapshot: str
     action: str
-
-
-@dataclass(frozen=True, slots=True)
-class StandingJob:
-    """A job that stands still, before anybody has said why: no finding yet.
-
-    `processes` by GPU (`Gpu.key`), 0 for an id that is not known. `since`: Unix seconds. `text`: in words.
-    `busy`: ranks behind whose processes work, as in a compile or a checkpoint.
-    """
-
-    processes: Mapping[str, frozenset[int]]
-    since: float
-    text: str
-    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,17 +377,23 @@ def samples(_reading: HangReading, memory: HangMemory) -> Iterable[Sample]:
 def keep(memory: HangMemory) -> KeptHangs:
     """What of the memory outlives the process."""
     jobs = {
-        owner: KeptJob({gpu: tuple(sorted(p)) for gpu, p in job.processes.items()}, job.hang or job.counted)
+        owner: KeptJob(
+            {gpu: tuple(sorted(pids)) for gpu, pids in job.processes.items()}, job.moved,
+            job.diagnosis if job.hang else None, job.began if job.hang else None, job.found,
+        )
         for owner, job in memory.jobs.items()
-        if job.moved
-    }
+        if job.moved or job.hang
+    }  # fmt: skip
     return KeptHangs(memory.past, memory.total, jobs)
 
 
 def recall(kept: KeptHangs) -> HangMemory:
-    """The memory to begin with."""
+    """The memory to begin with: a hang holds until its GPUs show that it is over."""
     jobs = {
-        owner: WatchedJob({k: frozenset(p) for k, p in job.processes.items()}, moved=True, counted=job.hang)
+        owner: WatchedJob(
+            {key: frozenset(pids) for key, pids in job.processes.items()}, moved=job.moved,
+            diagnosis=job.diagnosis, began=job.began, found=job.found,
+        )
         for owner, job in kept.jobs.items()
-    }
+    }  # fmt: skip
     return HangMemory(jobs=jobs, past=tuple(kept.past), total=dict(kept.total))

@@ -1,9 +1,10 @@
 """Reading for hangs: each GPU's load, whose its processes are; and while a job looks stuck, a look at it.
 
-Only such a look asks RAS, and reads about processes what a poll does not need.
+Bytes over NVLink cost most, and are read where they decide (ADR 0092). Only a look asks RAS, and reads about
+processes what a poll does not need.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from wirewatch.core.collector import GpuReading, read_gpus
@@ -14,6 +15,7 @@ from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, 
 from wirewatch.core.types import Absent, Json, Why, value_or, whole
 from wirewatch.core.words import KIB
 from wirewatch.jobs.hangs.model import (
+    NOT_COUNTED,
     GpuLoad,
     HangMemory,
     HangOptions,
@@ -32,32 +34,44 @@ SENT = (Question("Field", (202, ALL_LINKS)), Question("Field", (138, ALL_LINKS))
 """Bytes sent on NVLink 5, and KiB before it; a GPU has one of them."""
 ALL_BUSY = 0.99
 """Of 1: a kernel that waits for other ranks runs all the time."""
-UNSEEN = Absent(Why.MISSING, "nothing computes there")
+OWNED = 10.0
+"""Seconds for which the owner of a process is not read again."""
+TICKS = 100
+"""Of CPU time to a second, as the kernel tells them to any program."""
 LISTENED = 60.0
 """Seconds between two looks at who listens for RAS."""
 _NAMED = 256
 """Processes of RAS that are looked for here."""
+_FAULTS, _TIMES = 9, slice(11, 15)
+"""Fields of a process' stat behind its name."""
 _CHILDREN = 64
-"""Of a process, whose files are looked at too: workers that load data."""
+"""Of a process, whose files and CPU time count too: workers that load data or compile."""
 
 
 def read(hardware: Hardware, memory: HangMemory, options: HangOptions) -> HangReading | Absent:
     """One reading of every GPU and, of jobs that are due and still look stuck, a look."""
-    nvml = hardware.nvml
-    gpus = read_gpus(nvml, lambda gpu: _load(nvml, gpu, memory.supported.get(gpu.key, Supported())))
+    nvml, began = hardware.nvml, hardware.clock.mono()
+    known = {pid for job in memory.jobs.values() for pids in job.processes.values() for pid in pids}
+    due = {key for job in memory.jobs.values() if began >= job.count for key in job.processes}
+    gpus = read_gpus(
+        nvml, lambda gpu: _load(nvml, gpu, memory.supported.get(gpu.key, Supported()), known, gpu.key in due)
+    )
     if isinstance(gpus, Absent):
         return gpus
     pids = {pid for item in gpus for pid in _pids(item)}
-    owners = {pid: _owner(hardware.sysfs, pid) for pid in sorted(pids)}
+    held = memory.owners if began < memory.owned + OWNED else {}
+    owners = {pid: held[pid] if pid in held else _owner(hardware.sysfs, pid) for pid in sorted(pids)}
     mono = hardware.clock.mono()
-    reading = HangReading(gpus, owners)
+    reading = HangReading(gpus, owners, owned=memory.owned if held else mono)
     if pids and mono >= memory.listened + LISTENED:
         reading = replace(reading, listeners=_listeners(hardware.ras, owners))
-    due = {owner: job for owner, job in memory.jobs.items() if mono >= job.due and still_stuck(job, reading)}
-    if not due:
+    looked = {
+        owner: job for owner, job in memory.jobs.items() if mono >= job.due and still_stuck(job, reading)
+    }
+    if not looked:
         return reading
     answers = hardware.ras.ask(options.ask)
-    looks = {owner: _look(hardware, owner, job, answers) for owner, job in due.items()}
+    looks = {owner: _look(hardware, owner, job, answers) for owner, job in looked.items()}
     return replace(reading, looks=looks)
 
 
@@ -76,8 +90,8 @@ def _owner(sysfs: Sysfs, pid: int) -> str:
     """
     if named := process_owner(sysfs, pid):
         return named
-    parent = _stat(sysfs, pid)[1]
-    return f"parent:{parent}" if not isinstance(parent, Absent) and parent > 1 else ""
+    known = state_and_parent(value_or(sysfs.read(f"/proc/{pid}/stat"), ""))
+    return f"parent:{known[1]}" if known and known[1] > 1 else ""
 
 
 def _look(hardware: Hardware, owner: str, job: WatchedJob, answers: Sequence[RasReport] | Absent) -> JobLook:
@@ -114,43 +128,65 @@ def _elsewhere(ras: Ras, there: Sequence[RasListener] | Absent) -> bool:
 
 
 def _process(sysfs: Sysfs, pid: int) -> JobProcess:
-    status = sysfs.read(f"/proc/{pid}/status")
-    state = _stat(sysfs, pid)[0]
+    status, stat = sysfs.read(f"/proc/{pid}/status"), sysfs.read(f"/proc/{pid}/stat")
+    state, ticks, faults = _stat(stat, pid)
+    files, disk = _files(sysfs, pid)
+    cpu: float | Absent = ticks
+    for child in _children(sysfs, pid):
+        theirs, reads = _files(sysfs, child)
+        files, disk = _more(files, theirs), _more(disk, reads)
+        if not isinstance(cpu, Absent):
+            cpu += value_or(_stat(sysfs.read(f"/proc/{child}/stat"), child)[1], 0.0)
     if isinstance(status, Absent):
-        return JobProcess(state, status, status, _files(sysfs, pid))
+        return JobProcess(state, status, status, files, disk, cpu, faults)
     fields = dict(line.partition(":")[::2] for line in status.splitlines())
     inner, uid = _number(fields.get("NSpid", "").split()[-1:]), _number(fields.get("Uid", "").split()[:1])
-    return JobProcess(state, inner, uid, _files(sysfs, pid))
+    return JobProcess(state, inner, uid, files, disk, cpu, faults)
 
 
-def _files(sysfs: Sysfs, pid: int) -> int | Absent:
-    """Bytes that a process and its children have read and written; only root and its owner may know."""
-    own = _own_files(sysfs, pid)
-    if isinstance(own, Absent):
-        return own
-    children = sysfs.read(f"/proc/{pid}/task/{pid}/children")
-    listed = value_or(children, "").split()[:_CHILDREN]
-    theirs = (_own_files(sysfs, int(child)) for child in listed if whole(child) is not None)
-    return own + sum(each for each in theirs if not isinstance(each, Absent))
+def _children(sysfs: Sysfs, pid: int) -> Sequence[int]:
+    """The processes that a process has started, and those that they have: loaders and compilers."""
+    found, at = [pid], 0
+    while at < len(found) <= _CHILDREN:
+        text = value_or(sysfs.read(f"/proc/{found[at]}/task/{found[at]}/children"), "")
+        found += [number for child in text.split()[:_CHILDREN] if (number := whole(child)) is not None]
+        at += 1
+    return found[1 : _CHILDREN + 1]
 
 
-def _own_files(sysfs: Sysfs, pid: int) -> int | Absent:
+def _more(own: int | Absent, child: int | Absent) -> int | Absent:
+    """A figure of a process with that of a child, where each is known."""
+    return own if isinstance(own, Absent) or isinstance(child, Absent) else own + child
+
+
+def _files(sysfs: Sysfs, pid: int) -> tuple[int | Absent, int | Absent]:
+    """Bytes that a process has read and written, and those of a disk; only root and its owner may know."""
     text = sysfs.read(f"/proc/{pid}/io")
     if isinstance(text, Absent):
-        return text
-    fields = dict(line.partition(":")[::2] for line in text.splitlines())
-    moved = [_number(fields.get(name, "").split()[:1]) for name in ("rchar", "wchar")]
-    known = [each for each in moved if not isinstance(each, Absent)]
-    return sum(known) if known else Absent(Why.MALFORMED, f"/proc/{pid}/io")
-
-
-def _stat(sysfs: Sysfs, pid: int) -> tuple[str | Absent, int | Absent]:
-    """State and parent of a process."""
-    text = sysfs.read(f"/proc/{pid}/stat")
-    if isinstance(text, Absent):
         return text, text
+    fields = dict(line.partition(":")[::2] for line in text.splitlines())
+    odd = Absent(Why.MALFORMED, f"/proc/{pid}/io")
+    moved: list[int | Absent] = []
+    for names in (("rchar", "wchar"), ("read_bytes", "write_bytes")):
+        found = [_number(fields.get(name, "").split()[:1]) for name in names]
+        known = [each for each in found if not isinstance(each, Absent)]
+        moved.append(sum(known) if known else odd)
+    return moved[0], moved[1]
+
+
+def _stat(text: str | Absent, pid: int) -> tuple[str | Absent, float | Absent, int | Absent]:
+    """State, seconds of CPU time and pages waited for of a process, by its stat."""
+    if isinstance(text, Absent):
+        return text, text, text
     odd = Absent(Why.MALFORMED, f"/proc/{pid}/stat")
-    return state_and_parent(text) or (odd, odd)
+    known = state_and_parent(text)
+    fields = text.rpartition(")")[2].split()
+    faults = _number(fields[_FAULTS : _FAULTS + 1])
+    # Its own and that of children that have ended, in user mode and in the kernel.
+    ticks = [whole(field) for field in fields[_TIMES]]
+    known_ticks = [each for each in ticks if each is not None]
+    cpu = sum(known_ticks) / TICKS if len(known_ticks) == _TIMES.stop - _TIMES.start else odd
+    return known[0] if known else odd, cpu, faults
 
 
 def _number(words: Sequence[str]) -> int | Absent:
@@ -158,18 +194,20 @@ def _number(words: Sequence[str]) -> int | Absent:
     return Absent(Why.MALFORMED, "no number") if found is None else found
 
 
-def _load(nvml: Nvml, gpu: Gpu, known: Supported) -> GpuLoad | Absent:
-    """A GPU's load; its NVLink counter, which costs most, only where something computes."""
+def _load(
+    nvml: Nvml, gpu: Gpu, known: Supported, pids: Container[int], due: bool,  # noqa: FBT001
+) -> GpuLoad | Absent:  # fmt: skip
+    """A GPU's load; bytes over NVLink where a process is new there, or they are `due`."""
     asked = ask_gpu(nvml, gpu.key, (PROCESSES, UTILIZATION, POWER), known, (LIMIT,))
     if isinstance(asked, Absent):
         return asked
-    processes = _listed(asked.json(PROCESSES))
-    busy = as_float(member(asked.json(UTILIZATION), "gpu"))
+    processes, use = _listed(asked.json(PROCESSES)), asked.json(UTILIZATION)
     load = GpuLoad(
-        processes, busy if isinstance(busy, Absent) else busy / 100, _watts(asked.number(POWER)),
-        _watts(asked.number(LIMIT)), UNSEEN, asked.supported,
+        processes, _share(use, "gpu"), _watts(asked.number(POWER)), _watts(asked.number(LIMIT)), NOT_COUNTED,
+        asked.supported, _share(use, "memory"),
     )  # fmt: skip
-    if isinstance(processes, Absent) or not processes:
+    here = () if isinstance(processes, Absent) else processes
+    if not here or not (due or any((pid or 0) not in pids for pid in here)):
         return load
     counters = ask_gpu(nvml, gpu.key, SENT, load.supported)
     if isinstance(counters, Absent):
@@ -177,6 +215,12 @@ def _load(nvml: Nvml, gpu: Gpu, known: Supported) -> GpuLoad | Absent:
     true, kib = (counters.whole(question) for question in SENT)
     sent = true if not isinstance(true, Absent) else kib if isinstance(kib, Absent) else kib * KIB
     return replace(load, sent=sent, supported=counters.supported)
+
+
+def _share(use: Json | Absent, of: str) -> float | Absent:
+    """A member of the GPU's use, 0 to 1."""
+    percent = as_float(member(use, of))
+    return percent if isinstance(percent, Absent) else percent / 100
 
 
 def _watts(milliwatts: float | Absent) -> float | Absent:

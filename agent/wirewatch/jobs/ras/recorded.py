@@ -23,6 +23,8 @@ DEADLINE = 15.0
 """Seconds that RAS may take."""
 _REPORTS = TypeAdapter(tuple[RasReport, ...])
 _LISTENERS = TypeAdapter(tuple[RasListener, ...])
+_STAT = 15
+"""Fields of a process' stat behind its name, as far as its CPU time."""
 _STATUS = ("Uid:", "NSpid:")
 
 
@@ -54,10 +56,10 @@ def _on_gpus(nvml: Nvml) -> Sequence[int]:
 
 
 def _process(sysfs: Sysfs, pid: int) -> Iterator[tuple[Key, Answer]]:
-    """State, parent, user, ids and bytes of files of a process; its name and groups name people and jobs."""
+    """State, parent, CPU time, user, ids and bytes of files of a process; its name and groups name people."""
     stat, status = sysfs.read(f"/proc/{pid}/stat"), sysfs.read(f"/proc/{pid}/status")
     if not isinstance(stat, Absent):
-        stat = f"{pid} (masked) {' '.join(stat.rpartition(')')[2].split()[:2])}"
+        stat = f"{pid} (masked) {' '.join(stat.rpartition(')')[2].split()[:_STAT])}"
     if not isinstance(status, Absent):
         status = "\n".join(line for line in status.splitlines() if line.startswith(_STATUS))
     io = sysfs.read(f"/proc/{pid}/io")
