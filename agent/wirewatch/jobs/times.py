@@ -77,7 +77,8 @@ class RankTime:
     """One rank in one window: the shares of the window's time that it was in collectives, and that it waited.
 
     `late`: the share of the collectives in which this rank was late. `behind`: the share of the time by which
-    it came to them after the next rank, on average; below 0 by which it came before the last one.
+    it came to them after the next rank, on average; below 0 by which it came before the last one. Both are of
+    what begins in this communicator alone. `waits`: parts of `waiting` as `GpuTime` has them.
     """
 
     rank: int
@@ -85,6 +86,7 @@ class RankTime:
     waiting: float
     late: float
     behind: float
+    waits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,10 @@ class OperationTimes:
     small messages. `expected`: by the same clock, of NCCL's defaults on this topology at that size with
     nothing beside it, and how that follows in `derivation`;
     `trusted`: whether it may carry a verdict. `floor`: seconds of the smallest message where known.
-    `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often nobody was.
-    `explained`: why it may be below what is expected: algorithm, protocol, settings, in words. `other_way`:
-    NCCL ran another algorithm or protocol than its defaults take there.
+    `waits`: mean seconds of each rank, `votes`: how often each was late; `undecided`: how often nobody was,
+    where that is known. `mean`: of the shortest durations. `explained`: why it may be below what is expected:
+    algorithm, protocol, settings, in words. `other_way`: NCCL ran another algorithm or protocol than its
+    defaults take there.
     """
 
     op: str
@@ -128,6 +131,7 @@ class OperationTimes:
     undecided: int = 0
     explained: tuple[str, ...] = ()
     other_way: bool = False
+    mean: float = 0.0
 
     @property
     def small(self) -> bool:
@@ -149,9 +153,10 @@ class OperationTimes:
 class CommunicatorWindow:
     """What a communicator did in one window, from `started` (monotonic seconds) on.
 
-    `late`: the rank that was late in most collectives, None for nobody; `cost`: the share of the window that
-    the other ranks lost to it, the median of them. `grown`: by how much of the time that rank is farther
-    behind than while nobody was late, None where that is not known. `alike`: all local ranks waited alike.
+    `late`: the rank that was late in most collectives, None for nobody; `others`: ranks that were as late.
+    `cost`: the share of the window that the other ranks lost to it, the median of them. `grown`: by how much
+    of the time that rank is farther behind than while nobody was late, None where that is not known. `alike`:
+    all local ranks waited alike.
     """
 
     started: float
@@ -162,6 +167,7 @@ class CommunicatorWindow:
     cost: float = 0.0
     alike: bool = True
     grown: float | None = None
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,9 @@ class LateRank:
 
     `cost`: the share of the time that the others lose, the median over ranks and windows: what they wait,
     without lateness that is only older (ADR 0075); `at_most` so much where starts are not known. `since` in
-    Unix seconds. `text` says it with these numbers.
+    Unix seconds. `text` says it with these numbers, `who` its rank and GPU alone. `rank` is the job's number
+    where one communicator holds all of its ranks, else the communicator's, with which `who` says so.
+    `others`: ranks that are as late.
     """
 
     rank: int
@@ -185,6 +193,8 @@ class LateRank:
     since: float
     text: str
     at_most: bool = False
+    who: str = ""
+    others: tuple[JobRank, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +229,8 @@ class CommunicatorTimes:
     `dropped` ones that the tap could not keep; `calls`, `bytes` and `unsized` by operation of the rank that
     made most, `sends` sends and receives, which are not judged, `captured` calls that went into CUDA graphs.
     `fresh`: the newest window is of now. `elsewhere`: all local ranks wait alike for a rank of another node,
-    in words; empty where not so. `source`: what timed it, if not the tap: then starts, gaps, algorithms and
+    or takes far longer than its siblings, in words; empty where not so. `group`: TP, PP, DP or EP, empty
+    where that is not decided. `source`: what timed it, if not the tap: then starts, gaps, algorithms and
     protocols are not known, and only calls that were written are counted. `few`: how few collectives the
     window under way has, in words; empty where they are enough to name a rank, or one is named.
     """
@@ -245,6 +256,7 @@ class CommunicatorTimes:
     bytes: Mapping[str, int] = field(default_factory=dict)
     unsized: Mapping[str, int] = field(default_factory=dict)
     source: str = ""
+    group: str = ""
     few: str = ""
 
     @property
@@ -261,6 +273,7 @@ class JobRemarkKind(Enum):
     SETTINGS = "settings that slow"
     OWNERS = "several owners"
     TAPS = "tap versions differ"
+    RAIL = "slow rail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +287,10 @@ class JobRemark:
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """One GPU of a job over the newest windows of all its communicators; shares of time, 0 to 1.
+    """One GPU of a job over the windows of the last seconds, of all communicators; shares of time, 0 to 1.
 
-    `waiting` is a share of all time, not of `in_collectives`. `late`: the greatest share of collectives of a
+    `waiting` is a share of all time, not of `in_collectives`; in communicators over several nodes, time far
+    beyond their best is waiting for another node. `late`: the greatest share of collectives of a
     communicator in which this GPU was waited for. `measured`: whether a window says so, or nothing was timed.
     `calls` and `bytes` by operation since first seen. Of `waiting`, `waits` says for whom: by GPU (UUID), or
     ELSEWHERE; the rest has no one cause. Of the time on the wire, `beyond` is the share of all time beyond

@@ -22,7 +22,11 @@ from wirewatch.core.pci import Place
 from wirewatch.core.topology import SWITCH, GpuPart, NvlinkWires, Topology
 from wirewatch.core.types import Expect, Finding, Ok
 from wirewatch.jobs.running import COLLECTOR, judge
+from wirewatch.jobs.running.join import PATIENCE, RankRecords, gaps, in_front, join, keep
 from wirewatch.jobs.running.model import (
+    MOST_JOINED,
+    CallKey,
+    CommunicatorMemory,
     JobsMemory,
     JobsPolicy,
     JobsReading,
@@ -315,6 +319,24 @@ class DrawnNode:
         """The facts of every poll for so long."""
         for _ in range(round(seconds / self.every)):
             yield self.poll()
+
+
+def joined_of(
+    memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int,
+    patience: int = PATIENCE, most: int = MOST_JOINED,
+) -> CommunicatorMemory:  # fmt: skip
+    """The memory with what is complete in its window, of a job that has one communicator."""
+    found = join(memory, records, ranks, poll, patience, most)
+    return keep(found.memory, [*found.joined.values()], most)
+
+
+def gaps_of(
+    calls: Mapping[CallKey, Mapping[int, TimedCollective]], ranks: frozenset[int],
+    ended: Mapping[str, int] | None = None,
+    front: tuple[CallKey, Mapping[int, TimedCollective]] | None = None,
+) -> dict[CallKey, float]:  # fmt: skip
+    """Seconds in front of each collective that follows another one."""
+    return gaps({**dict([front] if front else []), **calls}, in_front(calls, ranks, ended, front))
 
 
 def lates(facts: JobsFacts) -> list[str]:

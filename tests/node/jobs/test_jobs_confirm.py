@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.node.jobs.ringjobs import AROUND, uuid
+from tests.node.jobs.ringjobs import AROUND, gaps_of, joined_of, uuid
 from tests.rows import each
 from wirewatch.core.jobs import Ring, RingCounts, RingReading, RingsReading, RingState, TimedCollective
 from wirewatch.core.probe import MIB, Conditions
@@ -23,7 +23,7 @@ from wirewatch.jobs.running.confirm import (
     slow_wire,
 )
 from wirewatch.jobs.running.expected import conditions_of
-from wirewatch.jobs.running.join import RankRecords, gaps, join, records_of
+from wirewatch.jobs.running.join import RankRecords, records_of
 from wirewatch.jobs.running.judge import judge_rings
 from wirewatch.jobs.running.model import (
     MOST_ROWS,
@@ -33,8 +33,10 @@ from wirewatch.jobs.running.model import (
     JobsReading,
     JoinedCollective,
     RankMeeting,
+    References,
 )
-from wirewatch.jobs.running.windows import Shape, roll, vote, window_of
+from wirewatch.jobs.running.parallel import RankNames
+from wirewatch.jobs.running.windows import Shape, best_times, roll, vote, window_of
 from wirewatch.jobs.times import CommunicatorWindow, JobRank, OperationTimes
 
 POLICY = JobsPolicy()
@@ -93,6 +95,35 @@ def test_three_windows_of_the_last_four_must_agree() -> None:
     assert found is not None
     assert (found.rank, found.windows, found.of, found.votes, found.voted) == (1, 3, 4, 140, 160)
     assert late_votes([bad, bad, bad, good, good], sure, 2, POLICY) is None
+
+
+GOOD, BAD, OTHER = (
+    CommunicatorWindow(0.0, 5.0, (), (), late, cost) for late, cost in ((None, 0.0), (1, 0.2), (0, 0.2))
+)
+CHEAP = replace(BAD, cost=0.12)
+
+
+@pytest.mark.parametrize(
+    ("guard", "windows", "slots", "cost"),
+    [
+        ("three of eight, a pause between all", [BAD, GOOD, GOOD, BAD, GOOD, GOOD, BAD, GOOD], 12, 0.075),
+        ("as long a pause as before", [BAD, GOOD, GOOD, BAD, BAD, GOOD, GOOD], 12, 0.6 / 7),
+        ("it is over", [BAD, GOOD, BAD, BAD, GOOD, GOOD], 12, None),
+        ("it never paused, and is over", [GOOD, GOOD, GOOD, BAD, BAD, BAD, GOOD, GOOD], 12, None),
+        ("two of eight", [BAD, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD, BAD], 12, None),
+        ("another rank too", [BAD, GOOD, OTHER, BAD, GOOD, GOOD, BAD, GOOD], 12, None),
+        ("it costs too little", [CHEAP, GOOD, GOOD, CHEAP, GOOD, GOOD, CHEAP, GOOD], 12, None),
+        ("too few moments", [BAD, GOOD, GOOD, BAD, GOOD, GOOD, BAD, GOOD], 9, None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_guard_alone_decides_who_is_late_now_and_then(
+    guard: str, windows: Sequence[CommunicatorWindow], slots: int, cost: float | None
+) -> None:
+    """Of a job that is as fast as ever between its stalls; most of its moments name nobody."""
+    moments = {n: 1 if n % 3 == 0 else None for n in range(3 * slots)}
+    found = late_votes(windows, moments, 2, POLICY)
+    assert (found and (found.rank, round(found.cost, 6))) == (cost and (1, round(cost, 6))), guard
 
 
 @pytest.mark.parametrize(
@@ -209,21 +240,21 @@ BOTH = frozenset({0, 1})
 
 
 def test_what_all_ranks_timed_is_joined_and_the_rest_is_counted() -> None:
-    memory = join(CommunicatorMemory(), (records(0, 1, 2, 3), records(1, 2, 3, 4)), BOTH, 1)
+    memory = joined_of(CommunicatorMemory(), (records(0, 1, 2, 3), records(1, 2, 3, 4)), BOTH, 1)
     assert [one.sequence for one in memory.window] == [2, 3]
     assert memory.joined == 2
-    memory = join(memory, (records(0, 4), records(1)), BOTH, 2)
+    memory = joined_of(memory, (records(0, 4), records(1)), BOTH, 2)
     assert [one.sequence for one in memory.window] == [2, 3, 4]
-    memory = join(memory, (records(0), records(1)), BOTH, 3)
+    memory = joined_of(memory, (records(0), records(1)), BOTH, 3)
     assert (memory.joined, memory.partial, memory.pending) == (3, 1, {})
-    late = join(memory, (records(0), records(1, 1)), BOTH, 4)
+    late = joined_of(memory, (records(0), records(1, 1)), BOTH, 4)
     assert late.window == memory.window
 
 
 def test_of_a_window_and_of_what_waits_only_so_much_is_kept() -> None:
     """Every second joined collective goes, again and again; of those that wait the newest stay."""
     both, alone = range(1, 41), range(41, 61)
-    memory = join(CommunicatorMemory(), (records(0, *both, *alone), records(1, *both)), BOTH, 1, most=4)
+    memory = joined_of(CommunicatorMemory(), (records(0, *both, *alone), records(1, *both)), BOTH, 1, most=4)
     assert (memory.joined, len(memory.window), memory.stride) == (40, 3, 16)
     assert [number for _, number in memory.pending] == [57, 58, 59, 60]
 
@@ -279,7 +310,7 @@ def timed_by_both(communicator: int) -> list[RingReading]:
 
 
 def test_a_record_of_another_rank_is_in_no_collective() -> None:
-    memory = join(CommunicatorMemory(), (records(0, 1), records(1, 1), records(2, 1)), BOTH, 1)
+    memory = joined_of(CommunicatorMemory(), (records(0, 1), records(1, 1), records(2, 1)), BOTH, 1)
     assert [set(one.seconds) for one in memory.window] == [BOTH]
 
 
@@ -293,7 +324,7 @@ def rings(*ranks: tuple[int, str]) -> JobsReading:
 
 
 REMEMBERED = replace(
-    join(CommunicatorMemory(), (records(0, 1, 2, 9), records(1, 1, 2)), BOTH, 1),
+    joined_of(CommunicatorMemory(), (records(0, 1, 2, 9), records(1, 1, 2)), BOTH, 1),
     ranks=((0, "GPU-0"), (1, "GPU-1")), begun=100.0, seen=2, stride=2,
     windows=(window(joined(8, late=0, gap=0.0)),),
     closed=99.0, slots={9: 1}, met=(RankMeeting(1, 0.1, 0.1),), even=({0: 0.0, 1: 0.1},),
@@ -345,14 +376,14 @@ def test_bus_bandwidth_is_expected_of_just_the_gpus_of_a_communicator(
 
 
 def test_a_number_that_comes_twice_is_a_replay_and_is_not_joined() -> None:
-    memory = join(CommunicatorMemory(), (records(0, 5, 5, 6), records(1, 5, 5, 6)), BOTH, 1)
+    memory = joined_of(CommunicatorMemory(), (records(0, 5, 5, 6), records(1, 5, 5, 6)), BOTH, 1)
     assert [one.sequence for one in memory.window] == [6]
     assert memory.replayed == 1
 
 
 def test_ranks_that_do_not_agree_on_the_size_leave_it_unknown() -> None:
     odd = RankRecords(1, (call(1, 7, 2 * MIB),))
-    memory = join(CommunicatorMemory(), (records(0, 7), odd), BOTH, 1)
+    memory = joined_of(CommunicatorMemory(), (records(0, 7), odd), BOTH, 1)
     assert [one.bytes for one in memory.window] == [None]
 
 
@@ -382,7 +413,7 @@ def spaced(*found: tuple[str, int, float]) -> dict[tuple[str, int], dict[int, Ti
 
 
 def test_gaps_are_of_what_follows_each_other_by_every_operations_numbers() -> None:
-    found = gaps(
+    found = gaps_of(
         spaced(
             ("all_reduce", 4, 0.0), ("all_reduce", 5, 3.0), ("all_gather", 9, 6.0), ("all_gather", 10, 9.0),
             ("all_reduce", 6, 10.0), ("all_gather", 12, 15.0), ("all_reduce", 7, 18.0),
@@ -394,10 +425,10 @@ def test_gaps_are_of_what_follows_each_other_by_every_operations_numbers() -> No
 
 def test_gaps_by_clocks_that_hold_nonsense_are_none() -> None:
     odd = spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, math.inf), ("all_reduce", 6, math.nan))
-    assert gaps(odd, BOTH) == {}
-    assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 1e308)), BOTH) == {}
-    assert gaps({}, BOTH) == gaps({}, frozenset()) == {}
-    assert gaps(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 0.5)), BOTH) == {("all_reduce", 5): 0.0}
+    assert gaps_of(odd, BOTH) == {}
+    assert gaps_of(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 1e308)), BOTH) == {}
+    assert gaps_of({}, BOTH) == gaps_of({}, frozenset()) == {}
+    assert gaps_of(spaced(("all_reduce", 4, 0.0), ("all_reduce", 5, 0.5)), BOTH) == {("all_reduce", 5): 0.0}
 
 
 def named(*late: int | None, grown: float | None = None, cost: float = 0.2) -> list[CommunicatorWindow]:
@@ -441,7 +472,7 @@ def test_a_rank_is_said_to_have_fallen_behind_where_that_is_most_of_its_cost(
     grown: float | None, said: str
 ) -> None:
     rank = JobRank(1, "GPU-1", "1", 4001, 4001, "2.28.9", RingState.LIVE, {})
-    found = late_rank(LateVotes(1, 3, 4, 240, 266, 0.09, grown), rank, 0.0, 1)
+    found = late_rank(LateVotes(1, 3, 4, 240, 266, 0.09, grown), {1: rank}, 0.0, 1, WHOLE)
     assert found.text.endswith(f"; the others lose 9% of the time to it{said}")
 
 
@@ -457,7 +488,7 @@ def test_a_late_rank_is_said_with_its_gpu_as_far_as_that_is_known(
     gpu: str | Absent, index: str, said: str
 ) -> None:
     rank = JobRank(1, gpu, index, 4001, 4001, "2.28.9", RingState.LIVE, {})
-    assert late_rank(LateVotes(1, 3, 4, 240, 266, 0.09), rank, 0.0, 1).text.startswith(said)
+    assert late_rank(LateVotes(1, 3, 4, 240, 266, 0.09), {1: rank}, 0.0, 1, WHOLE).text.startswith(said)
 
 
 def test_a_slow_wire_is_said_with_what_is_known_of_it() -> None:
@@ -488,6 +519,15 @@ def across(times: float, op: str = "all_reduce", **but: object) -> CommunicatorW
 
 
 SLOW = across(1.6)
+WHOLE = RankNames(ranks={1: 1})
+
+
+def remembered(windows: Sequence[CommunicatorWindow]) -> CommunicatorMemory:
+    """A communicator that had these windows, of which eight are kept."""
+    best: References = {}
+    for one in windows:
+        best = best_times(best, one, 32)
+    return CommunicatorMemory(windows=tuple(windows[-8:]), best=best)
 
 
 @pytest.mark.parametrize(
@@ -506,14 +546,28 @@ SLOW = across(1.6)
 def test_a_guard_alone_decides_whether_another_node_is_waited_for(
     guard: str, windows: Sequence[CommunicatorWindow], nodes: int, *, said: bool
 ) -> None:
-    found = elsewhere(windows, nodes, POLICY)
+    found = elsewhere(remembered(windows), nodes, POLICY)
     assert bool(found) is said, guard
     assert ("all_reduce of 256 MiB takes 1.6 ms, 1.6 times its best here" in found) is said
 
 
 def test_another_node_is_waited_for_by_the_best_of_all_windows() -> None:
     long_ago = replace(SLOW, collectives=tuple(replace(row, low=0.5e-3) for row in SLOW.collectives))
-    assert "3.2 times its best here" in elsewhere([long_ago, *[SLOW] * 4], 2, POLICY)
+    assert "3.2 times its best here" in elsewhere(remembered([long_ago, long_ago, *[SLOW] * 90]), 2, POLICY)
+    assert "1.6 times its best here" in elsewhere(remembered([long_ago, *[SLOW] * 4]), 2, POLICY), (
+        "one is odd"
+    )
+    first = elsewhere(remembered([across(9.0)]), 2, replace(POLICY, confirm=1))
+    assert first == "", "one window is its own best"
+
+
+def test_the_best_is_of_the_same_algorithm_and_protocol() -> None:
+    row = SLOW.collectives[0]
+    other = replace(SLOW, collectives=(replace(row, low=0.5e-3, algorithm="TREE"),))
+    assert "1.6 times its best" in elsewhere(remembered([other, other, *[SLOW] * 4]), 2, POLICY)
+    assert len(remembered([other, SLOW]).best) == 3
+    many = replace(SLOW, collectives=tuple(replace(row, size_bytes=1 << n) for n in range(9)))
+    assert [key[1] for key in best_times({}, many, 2)] == [1 << n for n in range(5, 9)]
 
 
 @pytest.mark.parametrize(
@@ -533,5 +587,5 @@ def test_a_rank_that_is_held_up_in_a_few_collectives_is_not_said_to_be_late_in_a
     votes: int, said: str
 ) -> None:
     rank = JobRank(1, "GPU-1", "1", 4001, 4001, "2.28.9", RingState.LIVE, {})
-    found = late_rank(LateVotes(1, 3, 4, votes, 266, 0.09), rank, 0.0, 1)
+    found = late_rank(LateVotes(1, 3, 4, votes, 266, 0.09), {1: rank}, 0.0, 1, WHOLE)
     assert found.text.startswith(said)

@@ -220,8 +220,8 @@ def test_a_gpu_s_shares_are_those_of_its_communicators_together_and_at_most_all_
     times = [comm.newest.ranks[0] for comm in job.communicators if comm.newest]
     assert len(times) == communicators
     gpu = job.gpus[0]
-    assert gpu.in_collectives == pytest.approx(min(1.0, sum(one.in_collectives for one in times)))
-    assert gpu.waiting == pytest.approx(min(1.0, sum(one.waiting for one in times)))
+    assert gpu.in_collectives == pytest.approx(min(1.0, sum(one.in_collectives for one in times)), rel=0.01)
+    assert gpu.waiting == pytest.approx(min(1.0, sum(one.waiting for one in times)), rel=0.01)
     assert gpu.late == max(one.late for one in times)
     assert (gpu.in_collectives == 1.0) is (communicators == 6)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.node.jobs.ringjobs import AROUND, MIB, TRAINING, DrawnJob, uuid
+from tests.node.jobs.ringjobs import AROUND, MIB, TRAINING, DrawnJob, gaps_of, joined_of, uuid
 from wirewatch.core.jobs import RingCounts, RingReading, RingsReading, RingState, TimedCollective
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.running.grouping import (
@@ -17,7 +17,7 @@ from wirewatch.jobs.running.grouping import (
     settings_of_rank,
     untimed,
 )
-from wirewatch.jobs.running.join import RankRecords, gaps, join, records_of
+from wirewatch.jobs.running.join import RankRecords, records_of
 from wirewatch.jobs.running.model import CommunicatorMemory, JobsReading, RingProcess
 from wirewatch.jobs.times import TimesDoubt
 
@@ -35,7 +35,7 @@ def records(rank: int, *sequences: int, **but: object) -> RankRecords:
 def joined(*polls: tuple[RankRecords, ...], memory: CommunicatorMemory | None = None) -> CommunicatorMemory:
     memory = memory or CommunicatorMemory()
     for number, poll in enumerate(polls, 1):
-        memory = join(memory, poll, BOTH, number)
+        memory = joined_of(memory, poll, BOTH, number)
     return memory
 
 
@@ -53,8 +53,8 @@ def test_a_record_of_what_was_joined_before_does_not_wait_for_others() -> None:
 
 
 def test_of_many_that_wait_the_newest_stay() -> None:
-    old = join(CommunicatorMemory(), (records(0, *range(9000, 9100)), records(1)), BOTH, 1)
-    memory = join(old, (records(0, *range(2047)), records(1)), BOTH, 2)
+    old = joined_of(CommunicatorMemory(), (records(0, *range(9000, 9100)), records(1)), BOTH, 1)
+    memory = joined_of(old, (records(0, *range(2047)), records(1)), BOTH, 2)
     assert len(memory.pending) == 2048
     assert sum(number >= 9000 for _, number in memory.pending) == 1
     assert ("all_reduce", 9099) in memory.pending
@@ -66,7 +66,7 @@ def test_a_window_holds_so_many_and_then_every_second_one(count: int, kept: int,
     memory = joined((records(0, *range(count)), records(1, *range(count))))
     assert (len(memory.window), memory.stride, memory.seen) == (kept, stride, count)
     assert [one.sequence for one in memory.window[:3]] == [0, stride, 2 * stride]
-    more = join(memory, (records(0, 9001, 9002, 9003), records(1, 9001, 9002, 9003)), BOTH, 2)
+    more = joined_of(memory, (records(0, 9001, 9002, 9003), records(1, 9001, 9002, 9003)), BOTH, 2)
     assert (len(more.window), more.stride) == (1026, 2)
 
 
@@ -96,7 +96,7 @@ def test_a_collective_is_described_as_most_of_its_ranks_do_and_began_with_the_fi
     ranks = frozenset({0, 1, 2})
     ways = ({"algorithm": "TREE", "enqueued": 103.0}, {"enqueued": 102.0}, {"enqueued": 104.0})
     found = tuple(records(rank, 7, **but) for rank, but in enumerate(ways))  # type: ignore[arg-type]
-    (one,) = join(CommunicatorMemory(), found, ranks, 1).window
+    (one,) = joined_of(CommunicatorMemory(), found, ranks, 1).window
     assert (one.algorithm, one.protocol, one.channels, one.bytes, one.at) == (
         "RING",
         "SIMPLE",
@@ -115,7 +115,7 @@ def test_collectives_follow_each_other_as_all_ranks_began_them() -> None:
         }
         for number, all_ in starts.items()
     }
-    assert list(gaps(calls, frozenset({0, 1, 2}))) == [("all_reduce", 5), ("all_reduce", 6)]
+    assert list(gaps_of(calls, frozenset({0, 1, 2}))) == [("all_reduce", 5), ("all_reduce", 6)]
 
 
 def ring(rank: int, **but: object) -> RingReading:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.node.jobs.ringjobs import LATE, MIB, TRAINING, DrawnNode, JobShape, lates
+from tests.node.jobs.ringjobs import LATE, MIB, TRAINING, DrawnNode, JobShape, gaps_of, lates
 from wirewatch.core.jobs import TimedCollective
-from wirewatch.jobs.running.join import gaps
 from wirewatch.jobs.running.model import CommunicatorMemory, JobsPolicy, JoinedCollective
 from wirewatch.jobs.running.windows import Shape, roll, too_few
 
@@ -126,6 +125,6 @@ def test_what_comes_between_two_polls_is_known_where_nothing_is_missing(
 ) -> None:
     """A slow job has one collective a poll."""
     both, front = frozenset({0, 1}), (("all_reduce", 7), timed(7, 10.0))
-    found = gaps({(op, number): timed(number, 13.0, op)}, both, ended, front)
+    found = gaps_of({(op, number): timed(number, 13.0, op)}, both, ended, front)
     assert found == ({(op, number): 2.5} if known else {}), guard
-    assert gaps({(op, number): timed(number, 13.0, op)}, both) == {}
+    assert gaps_of({(op, number): timed(number, 13.0, op)}, both) == {}

@@ -6,13 +6,15 @@ One window says nothing: so many of the last ones must agree.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 from wirewatch.core.statistics import grouped, low_median
 from wirewatch.core.types import value_or
 from wirewatch.core.words import GB
 from wirewatch.core.words import size as human
-from wirewatch.jobs.running.model import JobsPolicy
+from wirewatch.jobs.running.model import CommunicatorMemory, JobsPolicy
+from wirewatch.jobs.running.parallel import RankNames
 from wirewatch.jobs.times import CommunicatorWindow, JobRank, LateRank, OperationTimes, SlowWire
 
 LEAST_ROW = 4
@@ -35,6 +37,7 @@ class LateVotes:
     """Windows of the last `of` in which `rank` was late, and the votes of all of these windows.
 
     `grown`: by how much of the time it is farther behind than while nobody was late, None if not known.
+    `others`: ranks that are as late.
     """
 
     rank: int
@@ -44,6 +47,7 @@ class LateVotes:
     voted: int
     cost: float
     grown: float | None = None
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +67,59 @@ class SlowRow:
 def late_votes(
     windows: Sequence[CommunicatorWindow], slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy
 ) -> LateVotes | None:
-    """The rank that enough of the last windows name, in more slots than chance gives; None for nobody."""
-    last = windows[-policy.windows :]
-    named = Counter(one.late for one in last if one.late is not None)
+    """The rank that enough of the last windows name, in more slots than chance gives; None for nobody.
+
+    Or one that alone is named, now and then, by windows that lose enough for all of them: between rare stalls
+    a job is as fast as ever.
+    """
+    found = _named(windows[-policy.windows :], policy)
+    if found is not None and _is_no_chance(found, slots, ranks, policy):
+        return found
+    seldom = None if _is_over(windows) else _named(windows, policy)
+    seconds = sum(one.seconds for one in windows)
+    lost = sum(one.cost * one.seconds for one in windows if one.late is not None)
+    if seldom is None or len({one.late for one in windows} - {None}) > 1 or lost < policy.cost * seconds:
+        return None
+    return replace(seldom, cost=lost / seconds) if _is_no_chance(seldom, slots, ranks, policy) else None
+
+
+def _is_over(windows: Sequence[CommunicatorWindow]) -> bool:
+    """Whether nobody has been late for longer than between the windows in which somebody was."""
+    runs = [(late, len([*some])) for late, some in groupby(windows, key=lambda one: one.late is not None)]
+    pauses = [length for late, length in runs[1:] if not late]
+    return len(pauses) > 0 and not runs[-1][0] and pauses[-1] > max(pauses[:-1], default=0)
+
+
+def _named(last: Sequence[CommunicatorWindow], policy: JobsPolicy) -> LateVotes | None:
+    """The rank, or ranks together, that enough of these windows name."""
+    named = Counter((one.late, one.others) for one in last if one.late is not None)
     if not named:
         return None
-    rank, times = min(named.items(), key=lambda item: (-item[1], item[0]))
-    votes = sum(row.votes.get(rank, 0) for one in last for row in one.collectives)
-    voted = sum(row.joined for one in last for row in one.collectives)
-    if times < policy.confirm or not _is_no_chance(rank, slots, ranks, policy):
+    (rank, others), times = min(named.items(), key=lambda item: (-item[1], item[0]))
+    if times < policy.confirm:
         return None
-    costs = [one.cost for one in last if one.late == rank]
-    grown = [one.grown for one in last if one.late == rank and one.grown is not None]
+    rows = [row for one in last for row in one.collectives]
+    voted = sum(row.undecided + sum(row.votes.values()) for row in rows)
+    votes = sum(row.votes.get(rank, 0) for row in rows)
+    mine = [one for one in last if (one.late, one.others) == (rank, others)]
+    grown = [one.grown for one in mine if one.grown is not None]
     new = low_median(grown) if grown else None
-    return LateVotes(rank, times, len(last), votes, voted, low_median(costs), new)
+    cost = low_median([one.cost for one in mine])
+    return LateVotes(rank, times, len(last), votes, voted, cost, new, others)
 
 
-def _is_no_chance(rank: int, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
-    """Whether one rank of a healthy job would hardly be last in so many of the newest slots in which any is.
+def _is_no_chance(found: LateVotes, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
+    """Whether one rank of a healthy job, or some, would hardly be last in so many of the newest slots.
 
-    Any of its ranks could be, so that there are as many chances. A slot in which nobody was waited for says
-    nothing of who it is: a rank may stall now and then.
+    Any of its ranks could be, or any set of so many, so that there are as many chances. A slot in which
+    nobody was waited for says nothing of who it is: a rank may stall now and then.
     """
+    sets = math.comb(ranks, 1 + len(found.others))
     even, mine = max(_EVEN, 1 / ranks), 0
     named = [slots[slot] for slot in sorted(slots, reverse=True) if slots[slot] is not None]
     for count, late in enumerate(named, 1):
-        mine += late == rank
-        if ranks * chance(mine, count, even) <= policy.chance:
+        mine += late == found.rank
+        if sets * chance(mine, count, even) <= policy.chance:
             return True
     return False
 
@@ -107,22 +137,34 @@ def chance(votes: int, voted: int, even: float) -> float:
 
 
 def late_rank(
-    found: LateVotes, rank: JobRank, since: float, nodes: int, *, at_most: bool = False
-) -> LateRank:
-    """The late rank with its GPU, and a sentence that says all this; `at_most`: it may cost less."""
-    gpu = f"GPU {rank.index}" if rank.index else value_or(rank.gpu, "a GPU not known")
+    found: LateVotes, here: Mapping[int, JobRank], since: float, nodes: int, names: RankNames, *,
+    at_most: bool = False,
+) -> LateRank:  # fmt: skip
+    """The late rank with its GPU, and a sentence that says all this.
+
+    `here`: the communicator's ranks by number, `names`: how the job counts them. `at_most`: it may cost less.
+    """
+    rank = here[found.rank]
+    late = tuple(here[one] for one in (found.rank, *found.others))
+    who, several = names.words(late), len(late) > 1
     others = "the others" if nodes == 1 else f"of {nodes} nodes only this one is seen; the others here"
     often = 2 * found.votes >= found.voted
+    seen = f"{found.windows} of {found.of} windows"
     new = found.grown is not None and found.grown >= MOSTLY_NEW * found.cost
     grown = f", and it fell behind by {found.grown:.0%} while the job ran" if new else ""
+    how = (
+        f"are late together in {seen}" if several else
+        f"is {'late' if often else 'held up'}: last in {found.votes} of {found.voted} collectives of {seen}"
+        f"{'' if often else ', by far'}"
+    )  # fmt: skip
     text = (
-        f"rank {found.rank} ({gpu}) is {'late' if often else 'held up'}: last in {found.votes} of "
-        f"{found.voted} collectives of {found.windows} of {found.of} windows{'' if often else ', by far'}; "
-        f"{others} lose {'at most ' * at_most}{found.cost:.0%} of the time to it{grown}"
+        f"{who} {how}; "
+        f"{others} lose {'at most ' * at_most}{found.cost:.0%} of the time to "
+        f"{'them' if several else 'it'}{grown}"
     )
     return LateRank(
-        found.rank, rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,
-        found.cost, since, text, at_most,
+        names.number(rank), rank.gpu, rank.index, rank.pid, found.windows, found.of, found.votes, found.voted,
+        found.cost, since, text, at_most, who, late[1:],
     )  # fmt: skip
 
 
@@ -163,17 +205,19 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
     )  # fmt: skip
 
 
-def elsewhere(windows: Sequence[CommunicatorWindow], nodes: int, policy: JobsPolicy) -> str:
+def elsewhere(memory: CommunicatorMemory, nodes: int, policy: JobsPolicy) -> str:
     """That all ranks here wait alike for one of another node, in words; empty where that is not so.
 
-    What a communicator over several nodes should take is not known here: it is held against its own best.
+    What a communicator over several nodes should take is not known here: it is held against its own best, of
+    as long as it has lived.
     """
-    last = windows[-policy.windows :]
-    rows = grouped((_key(row), row.low) for window in windows for row in window.collectives)
-    best = {key: min(some) for key, some in rows.items()}
+    last = memory.windows[-policy.windows :]
     found: list[tuple[float, OperationTimes]] = []
     for window in last:
-        times = ((row.wire_seconds / best[_key(row)], row) for row in window.collectives)
+        times = (
+            (row.wire_seconds / (reference(memory, row) or row.wire_seconds), row)
+            for row in window.collectives
+        )
         share, row = max(times, key=lambda one: one[0])
         if window.alike and window.late is None and share >= SLOWER:
             found.append((share, row))
@@ -185,6 +229,12 @@ def elsewhere(windows: Sequence[CommunicatorWindow], nodes: int, policy: JobsPol
         f"{row.wire_seconds * 1e3:.3g} ms, {share:.1f} times its best here; the late rank, or the slow wire, "
         "is not on this node"
     )
+
+
+def reference(memory: CommunicatorMemory, row: OperationTimes) -> float | None:
+    """The second shortest time of a window for this row; None where there were not two."""
+    known = memory.best.get((row.op, row.size_bytes, row.algorithm, row.protocol), ())
+    return known[-1] if len(known) > 1 else None
 
 
 def operation(row: OperationTimes) -> str:

@@ -13,6 +13,7 @@ from wirewatch.jobs.running.expected import conditions_of, inside_settings
 from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
 from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
 from wirewatch.jobs.running.model import MOST_REFUSED, JobsMemory, JobsPolicy, JobsReading
+from wirewatch.jobs.running.spending import GpuShares, shares, summed, with_the_busiest
 from wirewatch.jobs.running.windows import too_few
 from wirewatch.jobs.times import (
     CommunicatorTimes,
@@ -25,6 +26,7 @@ from wirewatch.jobs.times import (
     LateRank,
     RunningJob,
     SlowWire,
+    TimesDoubt,
 )
 
 LATE, WIRE = "late", "wire"
@@ -50,14 +52,18 @@ def _job(job: JobGroup, judged: JudgedRings, ok: Ok[JobsReading], policy: JobsPo
     ours = [judged.communicators[key] for key in job.keys]
     fresh = tuple(one for one in ours if one.fresh)
     times = tuple(_times(one, judged.memory, ok.mono, policy) for one in ours)
-    late = max((one.late for one in fresh if one.late), key=lambda found: found.cost, default=None)
+    lates = [one.late for one in fresh if one.late]
+    worst = max(lates, key=lambda found: found.cost, default=None)
+    # Of its communicators the one in which most was seen of it.
+    same = [found for found in lates if worst is not None and found.gpu == worst.gpu]
+    late = max(same, key=lambda found: (found.votes, found.cost), default=None)
     wires = [wire for one in fresh for wire in one.wires]
     wire = min(wires, key=lambda found: (not found.witnesses, found.ratio), default=None)
     return RunningJob(
         job.name, job.owners, job.uid,
         since=min(ring.ring.created for one in ours for ring in one.group.rings),
         live=any(one.group.live for one in ours), communicators=times,
-        gpus=tuple(_gpus(fresh, ours, judged.memory)), late=late, wire=wire,
+        gpus=tuple(_gpus(fresh, ours, judged.memory, ok.mono, policy)), late=late, wire=wire,
         remarks=tuple(_remarks(job, ours, ok.value, policy)),
     )  # fmt: skip
 
@@ -75,36 +81,45 @@ def _times(one: JudgedCommunicator, memory: JobsMemory, mono: float, policy: Job
         calls=_folded(max, (ring.calls for ring in grown)),
         bytes=_folded(max, (ring.bytes for ring in grown)),
         unsized=_folded(max, (ring.unsized for ring in grown)), source=one.group.source,
+        group=one.names.group,
         few=too_few(one.memory, mono, policy) if one.group.live and one.late is None else "",
     )  # fmt: skip
 
 
 def _gpus(
-    fresh: Sequence[JudgedCommunicator], ours: Sequence[JudgedCommunicator], memory: JobsMemory
-) -> Iterator[GpuTime]:
-    """Each GPU's shares of the time over the newest windows of all communicators that it is in."""
-    newest = ((one, {time.rank: time for time in one.memory.windows[-1].ranks}) for one in fresh)
-    times = grouped((str(rank.gpu), of[rank.rank]) for one, of in newest for rank in one.here)
+    fresh: Sequence[JudgedCommunicator], ours: Sequence[JudgedCommunicator], memory: JobsMemory, mono: float,
+    policy: JobsPolicy,
+) -> Iterator[GpuTime]:  # fmt: skip
+    """Each GPU's shares of the time over the windows of the last seconds of all communicators it is in."""
+    times = grouped((str(rank.gpu), share) for one in fresh for rank, share in shares(one, mono, policy))
     ranks = {str(rank.gpu): rank for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
     rings = (ring.ring for one in ours for ring in one.group.rings)
     grown = grouped((str(ring.gpu), memory.rings[ring.name]) for ring in rings)
+    known = {gpu: summed(found) for gpu, found in times.items()}
+    if not any(ring.sends for found in grown.values() for ring in found) and _all_timed(ours):
+        known = with_the_busiest(known)
     for gpu, rank in sorted(ranks.items(), key=lambda item: (len(item[1].index), item[1].index, item[0])):
-        found = times.get(gpu, ())
+        found = known.get(gpu, GpuShares())
         yield GpuTime(
             gpu, rank.index,
-            in_collectives=min(1.0, sum(time.in_collectives for time in found)),
-            waiting=min(1.0, sum(time.waiting for time in found)),
-            late=max((time.late for time in found), default=0.0), measured=bool(found),
+            in_collectives=min(1.0, found.in_collectives), waiting=found.waiting, late=found.late,
+            waits=found.waits, beyond=found.beyond, measured=gpu in known,
             calls=_folded(sum, (ring.calls for ring in grown.get(gpu, ()))),
             bytes=_folded(sum, (ring.bytes for ring in grown.get(gpu, ()))),
         )  # fmt: skip
+
+
+def _all_timed(ours: Sequence[JudgedCommunicator]) -> bool:
+    """Whether all that the job's GPUs do in collectives is seen: what is left is their own time."""
+    return all(one.fresh and one.doubt in {None, TimesDoubt.ALONE} for one in ours if one.group.live)
 
 
 def _hints(jobs: Sequence[RunningJob], ok: Ok[JobsReading]) -> Iterator[JobHint]:
     """One for each job's late GPU, and one for its wire where nothing else agrees that it is slow."""
     for job in jobs:
         if job.late is not None:
-            yield _hint(LATE, job.name, value_or(job.late.gpu, ""), job.late, ok)
+            for gpu in (job.late.gpu, *(one.gpu for one in job.late.others)):
+                yield _hint(LATE, job.name, value_or(gpu, ""), job.late, ok)
         if job.wire is not None and not job.wire.witnesses:
             yield _hint(WIRE, job.name, "", job.wire, ok)
 
@@ -127,6 +142,9 @@ def _remarks(
             yield JobRemark(kind, f"{what} {first(sorted(found), _SHOWN)}")
     for text in sorted({text for rank in ranks for text in inside_settings(settings_of_rank(rank, reading))}):
         yield JobRemark(JobRemarkKind.SETTINGS, text)
+    for one in ours:
+        if one.rail is not None:
+            yield JobRemark(JobRemarkKind.RAIL, one.rail.text, one.rail.cost)
     yield from _leaving(ours, reading, policy)
 
 

@@ -118,7 +118,7 @@ def job_groups(groups: Sequence[RingGroup], processes: Mapping[str, RingProcess]
 
     for group in groups:
         for one in group.rings:
-            roots[root(_process_key(one.ring))] = root(group.key)
+            roots[root(process_key(one.ring))] = root(group.key)
             owner = processes.get(one.ring.name, _UNKNOWN).owner
             if owner:
                 roots[root((one.ring.identity, owner))] = root(group.key)
@@ -172,7 +172,7 @@ def _gpu(ring: Ring, reading: JobsReading) -> str | None:
     return reading.around.gpus.get(pid) if isinstance(ring.gpu, Absent) else None
 
 
-def _process_key(ring: Ring) -> Hashable:
+def process_key(ring: Ring) -> Hashable:
     """A process: by this machine's number, else by its own, its user and its GPU."""
     if isinstance(ring.host_pid, Absent):
         return ("own", ring.identity, ring.pid, str(ring.gpu))

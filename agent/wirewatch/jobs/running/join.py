@@ -52,11 +52,24 @@ def records_of(readings: Iterable[RingReading]) -> tuple[RankRecords, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """What all local ranks timed, with their `records`; `front`: those of the one right in front of it.
+
+    `memory`: without these collectives in its window.
+    """
+
+    memory: CommunicatorMemory
+    joined: Mapping[CallKey, JoinedCollective]
+    records: Mapping[CallKey, Records]
+    front: Mapping[CallKey, Records]
+
+
 def join(
     memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int,
     patience: int = PATIENCE, most: int = MOST_JOINED,
-) -> CommunicatorMemory:  # fmt: skip
-    """The memory with what is complete now in its window; what waits too long is counted as partial.
+) -> Complete:  # fmt: skip
+    """What is complete now; what waits too long is counted as partial.
 
     Args:
         memory: of before.
@@ -72,19 +85,20 @@ def join(
     newest = sorted(left, key=lambda key: (left[key].poll, key[1]))[-most:]
     once = {key: one for key, one in whole.items() if not one.replayed}
     every = {key: one.records for key, one in once.items()}
-    before = gaps(every, ranks, memory.ended, memory.front)
-    found = [_joined(key, one, ranks, before.get(key)) for key, one in once.items()]
-    replayed = sum(one.replayed for one in whole.values())
-    kept = _kept(memory, found, most)
-    return replace(
-        kept,
+    front = in_front(every, ranks, memory.ended, memory.front)
+    calls = {**dict([memory.front] if memory.front else []), **every}
+    before = gaps(calls, front)
+    new = replace(
+        memory,
         pending={key: left[key] for key in newest},
         ended=_ended(memory.ended, whole),
         front=_front(every, ranks) or memory.front,
         partial=memory.partial + len(pending) - len(whole) - len(newest),
-        replayed=memory.replayed + replayed,
-        joined=memory.joined + len(found),
+        replayed=memory.replayed + sum(one.replayed for one in whole.values()),
+        joined=memory.joined + len(once),
     )
+    joined = {key: _joined(key, one, ranks, before.get(key)) for key, one in once.items()}
+    return Complete(new, joined, calls, {key: calls[one] for key, one in front.items()})
 
 
 def _usable(call: TimedCollective) -> bool:
@@ -139,11 +153,11 @@ def _starts(records: Records, ranks: frozenset[int]) -> float:
     return sum(records[rank].started or 0.0 for rank in ranks)
 
 
-def gaps(
+def in_front(
     calls: Mapping[CallKey, Records], ranks: frozenset[int], ended: Mapping[str, int] | None = None,
     front: tuple[CallKey, Records] | None = None,
-) -> dict[CallKey, float]:  # fmt: skip
-    """Seconds between the end of one collective and the start of the next, the mean of the ranks.
+) -> dict[CallKey, CallKey]:  # fmt: skip
+    """For each collective the one that the communicator made right before it.
 
     Only where none is missing between the two: NCCL numbers those of each operation, so that a number left
     out, and an operation seen for the first time, say that there may be others anywhere before it. None are
@@ -169,13 +183,18 @@ def gaps(
             doubtful.update(range(at + 1, place + 1))
         last[op] = (sequence, place)
     pairs = enumerate(pairwise(ordered), 1)
-    found = {two: _gap(calls[one], calls[two], ranks) for place, (one, two) in pairs if place not in doubtful}
-    return {key: max(0.0, gap) for key, gap in found.items() if gap < LONGEST}
+    found = {two: one for place, (one, two) in pairs if place not in doubtful}
+    return {two: one for two, one in found.items() if _gap(calls[one], calls[two]) < LONGEST}
 
 
-def _gap(first: Records, then: Records, ranks: frozenset[int]) -> float:
-    between = ((then[rank].started or 0.0) - (first[rank].stopped or 0.0) for rank in ranks)
-    return sum(between) / len(ranks)
+def gaps(calls: Mapping[CallKey, Records], front: Mapping[CallKey, CallKey]) -> dict[CallKey, float]:
+    """Seconds between the end of the collective in front and the start of each, the mean of the ranks."""
+    return {two: max(0.0, _gap(calls[one], calls[two])) for two, one in front.items()}
+
+
+def _gap(first: Records, then: Records) -> float:
+    between = ((then[rank].started or 0.0) - (first[rank].stopped or 0.0) for rank in then)
+    return sum(between) / len(then)
 
 
 def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: float | None) -> JoinedCollective:
@@ -197,7 +216,9 @@ def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: floa
     )
 
 
-def _kept(memory: CommunicatorMemory, found: Sequence[JoinedCollective], most: int) -> CommunicatorMemory:
+def keep(
+    memory: CommunicatorMemory, found: Sequence[JoinedCollective], most: int = MOST_JOINED
+) -> CommunicatorMemory:
     """With what was found in the window, evenly thinned out where that is too much."""
     stride = memory.stride
     window = list(memory.window)

@@ -1,7 +1,7 @@
 """Judging running jobs: waiting is not the wire, and a slow wire alone is a hint. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from wirewatch.core.collector import DEGRADED, Rule
 from wirewatch.core.jobs import RefusedRing
@@ -21,7 +21,7 @@ from wirewatch.jobs.running.grouping import (
     settings_of_rank,
     untimed,
 )
-from wirewatch.jobs.running.join import COARSE_PATIENCE, PATIENCE, join, records_of
+from wirewatch.jobs.running.join import COARSE_PATIENCE, PATIENCE, Complete, join, keep, records_of
 from wirewatch.jobs.running.model import (
     FEWEST_JOINED,
     FEWEST_ROWS,
@@ -36,9 +36,15 @@ from wirewatch.jobs.running.model import (
     JobsPolicy,
     JobsReading,
     NvlinkDue,
+    ProcessKey,
+    ProcessSpan,
+    RingProgress,
     Witness,
 )
+from wirewatch.jobs.running.parallel import RankNames, families, rank_names
 from wirewatch.jobs.running.progress import LOOKS, nvlink_due, progress, totals
+from wirewatch.jobs.running.rails import Sibling, SlowRail, Times, slow_rails, usual_times
+from wirewatch.jobs.running.trace import Tracer
 from wirewatch.jobs.running.windows import roll
 from wirewatch.jobs.times import JobRank, LateRank, SlowWire, TimesDoubt
 
@@ -72,7 +78,7 @@ class JudgedCommunicator:
     """One communicator after a reading: its memory, its ranks here, and what is believed of it.
 
     `fresh`: its newest window is of now. Of another one nothing is believed: the job may have gone on to
-    something else, or ended.
+    something else, or ended. `rail`: it is far slower than its siblings, which take `usual` long.
     """
 
     group: RingGroup
@@ -83,6 +89,9 @@ class JudgedCommunicator:
     late: LateRank | None = None
     wires: tuple[SlowWire, ...] = ()
     elsewhere: str = ""
+    rail: SlowRail | None = None
+    usual: Times = field(default_factory=dict)
+    names: RankNames = field(default_factory=RankNames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +128,18 @@ def judge_rings(memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy) -> 
         min(MOST_JOINED, max(FEWEST_JOINED, JOINED_IN_ALL // many)),
         min(MOST_ROWS, max(FEWEST_ROWS, ROWS_IN_ALL // KEPT_WINDOWS // many)),
     )
+    by_key = {group.key: group for group in groups}
+    kept, spans = _joined(memory, by_key, rings, poll, most[0])
+    names = rank_names(jobs, by_key, rings)
     judged = {
-        group.key: _communicator(memory.communicators.get(group.key), group, ok, policy, poll, most)
-        for group in groups
+        key: _communicator(kept[key], group, names[key], ok, policy, most[1]) for key, group in by_key.items()
     }
+    for job in jobs:
+        judged |= _with_siblings([judged[key] for key in job.keys], reading, rings, policy)
     judged = _with_witnesses(judged, jobs, reading, new)
     communicators = {key: one.memory for key, one in judged.items()}
-    return JudgedRings(replace(new, communicators=communicators), judged, jobs, left_out, refused)
+    new = replace(new, communicators=communicators, spans=spans)
+    return JudgedRings(new, judged, jobs, left_out, refused)
 
 
 def findings(judged: JudgedRings) -> tuple[Finding, ...]:
@@ -140,37 +154,83 @@ def findings(judged: JudgedRings) -> tuple[Finding, ...]:
     return (SLOW_WIRE.finding(Subject(), texts[0][1] + more),) if texts else ()
 
 
+def _joined(
+    memory: JobsMemory, groups: Mapping[CommunicatorKey, RingGroup], rings: Mapping[str, RingProgress],
+    poll: int, most: int,
+) -> tuple[dict[CommunicatorKey, CommunicatorMemory], dict[ProcessKey, tuple[ProcessSpan, ...]]]:  # fmt: skip
+    """What is remembered of each communicator with what is complete now, and of each process where it was."""
+    known = {key: _known(memory.communicators.get(key), group) for key, group in groups.items()}
+    complete = {
+        key: _complete(known[key], group, poll, most)
+        for key, group in groups.items()
+        if group.doubt not in NOT_JOINED
+    }
+    tracer = Tracer(groups, complete, rings, memory.spans)
+    found = {key: keep(one.memory, tracer.traced(key), most) for key, one in complete.items()}
+    return {**known, **found}, tracer.spans()
+
+
+def _known(known: CommunicatorMemory | None, group: RingGroup) -> CommunicatorMemory:
+    """What is remembered of a communicator, and of other ranks than before only how much."""
+    who = tuple((one.ring.rank, str(one.ring.gpu)) for one in group.rings)
+    memory = known or CommunicatorMemory(ranks=who)
+    if memory.ranks == who:
+        return memory
+    # What was joined is of another set, and no window spans both.
+    return CommunicatorMemory(
+        ended=memory.ended, joined=memory.joined, partial=memory.partial, replayed=memory.replayed, ranks=who
+    )
+
+
+def _complete(memory: CommunicatorMemory, group: RingGroup, poll: int, most: int) -> Complete:
+    patience = COARSE_PATIENCE if group.shape.coarse else PATIENCE
+    return join(memory, records_of(group.rings), group.shape.here, poll, patience, most)
+
+
 def _communicator(
-    known: CommunicatorMemory | None, group: RingGroup, ok: Ok[JobsReading], policy: JobsPolicy, poll: int,
-    most: tuple[int, int],
+    memory: CommunicatorMemory, group: RingGroup, names: RankNames, ok: Ok[JobsReading], policy: JobsPolicy,
+    most: int,
 ) -> JudgedCommunicator:  # fmt: skip
-    """Judge one communicator; `most`: collectives that are kept, and rows of a window."""
+    """Judge one communicator; `most`: rows of a window that are kept."""
     reading = ok.value
     if group.shape.coarse:
         policy = replace(policy, cost=min(1.0, COARSE_COST * policy.cost))
     here = tuple(job_rank(one.ring, reading) for one in group.rings)
-    who = tuple((rank.rank, str(rank.gpu)) for rank in here)
-    memory = known or CommunicatorMemory(ranks=who)
-    if memory.ranks != who:
-        # Other ranks than before: what was joined is of another set, and no window spans both.
-        memory = CommunicatorMemory(
-            ended=memory.ended, joined=memory.joined, partial=memory.partial, replayed=memory.replayed,
-            ranks=who,
-        )  # fmt: skip
     if group.doubt in NOT_JOINED:
-        return JudgedCommunicator(group, memory, here, group.doubt)
-    patience = COARSE_PATIENCE if group.shape.coarse else PATIENCE
-    memory = join(memory, records_of(group.rings), group.shape.here, poll, patience, most[0])
+        return JudgedCommunicator(group, memory, here, group.doubt, names=names)
     before = memory.windows
-    memory = roll(memory, group.shape, ok.mono, policy, most[1])
+    memory = roll(memory, group.shape, ok.mono, policy, most)
     if memory.windows is not before:
         memory = _expected(memory, group, here, reading)
     doubt = group.doubt or (None if memory.windows else untimed(group))
     fresh = group.live and memory.closed is not None and ok.mono - memory.closed <= policy.stale
     if doubt is not None or not fresh:
         forgotten = replace(memory, late_since=None, wire_since={})
-        return JudgedCommunicator(group, forgotten, here, doubt, fresh)
-    return _believed(JudgedCommunicator(group, memory, here, None, fresh), ok.at, policy)
+        return JudgedCommunicator(group, forgotten, here, doubt, fresh, names=names)
+    return _believed(JudgedCommunicator(group, memory, here, None, fresh, names=names), ok.at, policy)
+
+
+def _with_siblings(
+    ours: Sequence[JudgedCommunicator],
+    reading: JobsReading,
+    rings: Mapping[str, RingProgress],
+    policy: JobsPolicy,
+) -> dict[CommunicatorKey, JudgedCommunicator]:
+    """The communicators of a job that have siblings over several nodes, each with one rank here."""
+    by_key = {one.group.key: one for one in ours if one.fresh and one.doubt is TimesDoubt.ALONE}
+    new = {}
+    for family in families((one.group for one in by_key.values()), rings):
+        mine = [by_key[group.key] for group in family]
+        siblings = [
+            Sibling(one.group.key, one.here[0], one.memory.windows[-policy.windows :]) for one in mine
+        ]
+        usual = usual_times(siblings, policy)
+        rails = dict(slow_rails(siblings, reading.around.topology, policy))
+        for one in mine:
+            key = one.group.key
+            rail = rails.get(key)
+            new[key] = replace(one, usual=usual[key], rail=rail, elsewhere=rail.text if rail else "")
+    return new
 
 
 def _expected(
@@ -193,15 +253,15 @@ def _believed(one: JudgedCommunicator, at: float, policy: JobsPolicy) -> JudgedC
     if votes is not None:
         known = memory.late_since
         since = known if known and known[0] == votes.rank else (votes.rank, at)
-        rank = next(rank for rank in one.here if rank.rank == votes.rank)
-        late = late_rank(votes, rank, since[1], one.group.nodes, at_most=one.group.shape.coarse)
+        here, group = {rank.rank: rank for rank in one.here}, one.group
+        late = late_rank(votes, here, since[1], group.nodes, one.names, at_most=group.shape.coarse)
     rows = slow_rows(windows, policy)
     begun = {(found.row.op, found.row.size_bytes): at for found in rows}
     begun |= {key: since for key, since in memory.wire_since.items() if key in begun}
     wires = tuple(slow_wire(found, begun[found.row.op, found.row.size_bytes], ()) for found in rows)
     return replace(
         one, memory=replace(memory, late_since=since, wire_since=begun), late=late, wires=wires,
-        elsewhere=elsewhere(windows, one.group.nodes, policy),
+        elsewhere=elsewhere(memory, one.group.nodes, policy),
     )  # fmt: skip
 
 

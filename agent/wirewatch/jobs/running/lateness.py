@@ -100,13 +100,17 @@ def meetings(found: Sequence[JoinedCollective], rank: int) -> list[RankMeeting]:
     ]
 
 
-def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
+def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective] = ()) -> dict[int, float]:
     """Seconds by which ranks came suddenly later than in front: more of its computing than a slow GPU takes.
 
     So it is where a loader or its host holds a rank up once a step, and the others go on at once when it has
     come: in few collectives of a step, and another rank may be a little late in all others. Behind one for
     which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
+    `front`: collectives in front of all these, which do not count themselves.
     """
+    if front:
+        before = held_up(front)
+        return {rank: more - before.get(rank, 0.0) for rank, more in held_up((*front, *found)).items()}
     seconds: dict[int, float] = defaultdict(float)
     for rank in sorted({last for one in found if (last := _far_behind(one)) is not None}):
         for (_, old), (_, came) in pairwise(_came(found, rank)):
@@ -120,21 +124,20 @@ def held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
 
 def _far_behind(one: JoinedCollective) -> int | None:
     """Return the last rank, where it is so late that it may have been held up; most often it is not."""
-    if one.before is None or len(one.seconds) < 2:  # noqa: PLR2004
+    seconds = one.own
+    if one.before is None or len(seconds) < 2:  # noqa: PLR2004
         return None
-    first, second = sorted(one.seconds.values())[:2]
-    own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - first
-    if second - first <= HELD_UP * own:
-        return None
-    return min(one.seconds, key=lambda rank: one.seconds[rank])
+    first, second = sorted(seconds.values())[:2]
+    own = one.before + math.fsum(seconds.values()) / len(seconds) - first
+    return min(seconds, key=lambda rank: seconds[rank]) if second - first > HELD_UP * own else None
 
 
 def covered(found: Sequence[JoinedCollective]) -> float:
     """Seconds of the collectives in front of which computing was seen, and of that computing."""
     return math.fsum(
-        one.before + math.fsum(one.seconds.values()) / len(one.seconds)
+        one.before + math.fsum(one.own.values()) / len(one.own)
         for one in found
-        if one.before is not None and len(one.seconds) > 1
+        if one.before is not None and len(one.own) > 1
     )
 
 
@@ -147,8 +150,8 @@ def gap(seconds: Mapping[int, float], rank: int) -> float:
 
 def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
     """By how much the rank was late for each collective that was not queued, in their order."""
-    order = sorted((one for one in found if len(one.seconds) > 1), key=lambda one: one.at)
-    every = [(gap(one.seconds, rank), _lateness(one, rank)) for one in order]
+    order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
+    every = [(gap(one.own, rank), _lateness(one, rank)) for one in order]
     known = [came for _, came in every if came is not None]
     least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
     return [(late, came) for late, came in every if came is None or came.own > least]
@@ -157,8 +160,8 @@ def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lat
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
     if one.before is None:
         return None
-    own = one.before + math.fsum(one.seconds.values()) / len(one.seconds) - one.seconds[rank]
-    return Lateness(one.before, own, gap(one.seconds, rank))
+    own = one.before + math.fsum(one.own.values()) / len(one.own) - one.own[rank]
+    return Lateness(one.before, own, gap(one.own, rank))
 
 
 def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:

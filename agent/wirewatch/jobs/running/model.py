@@ -1,7 +1,7 @@
 """Running jobs as values: options, policy, one reading of their rings, and what is remembered of each."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +30,8 @@ SLOT = 2.0
 """Seconds; collectives nearer to each other are one moment of a job. Those of one step are not independent:
 what is behind in one bucket is behind in the next."""
 KEPT_SLOTS = 64
+MOST_SPANS, SPANS_IN_ALL = 512, 1 << 14
+"""Collectives that are kept of one process, and of all, to know where a rank was before."""
 MOST_REFUSED = 16
 MOST_RANKS = 1 << 20
 """Ranks that a communicator may claim; of more its ring is refused."""
@@ -190,7 +192,9 @@ class JoinedCollective:
     """One collective as all local ranks timed it: `seconds` by rank; `at`: when it was enqueued first.
 
     `before`: seconds since the one in front of it ended, the mean of the ranks, each by its own GPU's clock;
-    None where that one was not joined, or others between may not have been.
+    None where that one was not joined, or others between may not have been. Time in other communicators
+    does not count. `begun`: see `own`, None where it is `seconds`. `causes`: of all waiting in it, the share
+    by who is waited for, a GPU (UUID) or ELSEWHERE; None where all of it is for the last rank.
     """
 
     op: str
@@ -202,6 +206,16 @@ class JoinedCollective:
     at: float
     seconds: Mapping[int, float]
     before: float | None = None
+    begun: Mapping[int, float] | None = None
+    causes: Mapping[str, float] | None = None
+
+    @property
+    def own(self) -> Mapping[int, float]:
+        """Seconds that each rank would have been in it if nobody had been held up elsewhere before.
+
+        All lateness in them is the ranks' own. Empty where that is not known.
+        """
+        return self.seconds if self.begun is None else self.begun
 
     @property
     def wire(self) -> float:
@@ -218,11 +232,36 @@ class PendingCall:
     replayed: bool = False
 
 
+ProcessKey = tuple[Hashable, str]
+"""A process on one of its GPUs: what it does there is on one clock."""
+
+
+SpanKey = tuple[CommunicatorKey, str, int]
+"""A collective: its communicator, operation and number."""
+
+
+class ProcessSpan(NamedTuple):
+    """A collective of one process by its GPU's clock, of any of its communicators.
+
+    `since`: when the first of the calls began that were all timed until this one, of its operation and
+    communicator. `gap`: where numbers are missing in front of it, when what was timed before them ended; None
+    where none are. `waited`: seconds of it, None where not known. `causes`: as `JoinedCollective` has them.
+    """
+
+    key: SpanKey
+    started: float
+    stopped: float
+    since: float
+    gap: float | None = None
+    waited: float | None = None
+    causes: Mapping[str, float] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class RingProgress:
     """How far a ring was read, and its counters as they grew since it was first seen.
 
-    `last`: number of the newest record. `raw`: the counters as last read.
+    `last`: number of the newest record. `raw`: the counters as last read. `idle`: polls since they grew.
     """
 
     last: int = 0
@@ -235,6 +274,14 @@ class RingProgress:
     dropped: int = 0
     missed: int = 0
     gone: int = 0
+    idle: int = 0
+
+
+References = Mapping[tuple[str, int, str, str], tuple[float, ...]]
+"""By operation, size, algorithm and protocol the two shortest times of windows, while ranks are the same.
+
+The longer of the two counts, so that one odd window alone is no reference.
+"""
 
 
 class RankMeeting(NamedTuple):
@@ -257,11 +304,12 @@ class CommunicatorMemory:
     and when it was called, from which the calls of the window under way are counted; `paused`: the longest
     pause in that window, in seconds.
     `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
-    so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by
-    slot of time who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the
-    ranks that were late in most collectives. `even`: of the newest windows that named nobody, by how much of
-    the time each rank was behind (`RankTime`). `late_since`,
-    `wire_since`: since when (Unix seconds) the same rank was late, and an operation at a size was slow.
+    so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by slot of time
+    who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the ranks that
+    were late in most collectives. `tail`: the last collectives of the newest window. `even`: of the newest
+    windows that named nobody, by how much of the time each rank was behind (`RankTime`). `best`: see
+    `References`. `late_since`, `wire_since`: since when (Unix seconds) a rank was late, and an operation at
+    a size was slow.
     """
 
     pending: Mapping[CallKey, PendingCall] = field(default_factory=dict)
@@ -277,7 +325,9 @@ class CommunicatorMemory:
     closed: float | None = None
     slots: Mapping[int, int | None] = field(default_factory=dict)
     met: tuple[RankMeeting, ...] = ()
+    tail: tuple[JoinedCollective, ...] = ()
     even: tuple[Mapping[int, float], ...] = ()
+    best: References = field(default_factory=dict)
     joined: int = 0
     partial: int = 0
     replayed: int = 0
@@ -307,7 +357,8 @@ class NvlinkDue:
 class JobsMemory:
     """What one poll leaves for the next; `polls` counts them.
 
-    `totals`: calls and bytes by GPU (UUID) and operation, which outlive their rings. `due`: by GPU.
+    `totals`: calls and bytes by GPU (UUID) and operation, which outlive their rings. `due`: by GPU. `spans`:
+    the newest collectives of each process that has several communicators, in the order of their ends.
     """
 
     polls: int = 0
@@ -317,6 +368,7 @@ class JobsMemory:
     calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
     bytes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     due: Mapping[str, NvlinkDue] = field(default_factory=dict)
+    spans: Mapping[ProcessKey, tuple[ProcessSpan, ...]] = field(default_factory=dict)
     hints: tuple[JobHint, ...] = ()
     last_hint: JobHint | None = None
     facts: JobsFacts | None = None

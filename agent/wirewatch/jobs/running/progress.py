@@ -84,6 +84,7 @@ def _looked(known: NvlinkDue, grown: float, gpu: str, nvlink: NvlinkSent, policy
 def _grown(known: RingProgress, reading: RingReading) -> RingProgress:
     """Counters of a ring only grow; one that shrank started again, and a torn one repeats nothing."""
     counts, raw = reading.ring.counts, known.raw
+    grown = delta(raw.enqueued, counts.enqueued) or delta(raw.sends, counts.sends) or reading.calls
     return RingProgress(
         # Behind what was lost, too: it is counted once.
         last=reading.last,
@@ -95,6 +96,7 @@ def _grown(known: RingProgress, reading: RingReading) -> RingProgress:
         captured=known.captured + delta(raw.captured, counts.captured),
         dropped=known.dropped + delta(raw.dropped, counts.dropped),
         missed=known.missed + reading.missed,
+        idle=0 if grown else known.idle + 1,
     )
 
 

@@ -1,9 +1,10 @@
 """Windows of a communicator: from joined collectives to wire time, busbw, waiting and votes. Pure."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from wirewatch.busbw.formulas import FACTORS, busbw
@@ -20,11 +21,15 @@ from wirewatch.jobs.running.model import (
     JobsPolicy,
     JoinedCollective,
     RankMeeting,
+    References,
 )
 from wirewatch.jobs.times import LATENCY_BELOW, CommunicatorWindow, OperationTimes, RankTime
 
 LOW, HIGH = 0.1, 0.9
 KEPT_MEETINGS = 8
+KEPT_BEST, TAIL = 2, 16
+LEAST_TOGETHER = 4
+"""Ranks of which two can be late together, and two not."""
 DECIDED = 0.2
 """Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
 become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
@@ -40,6 +45,8 @@ KEPT_EVEN, LEAST_EVEN = 8, 3
 """Windows in which nobody was late that are kept, and how many it takes to say how far behind is usual."""
 SHARED_WAIT = 0.1
 """Part of a duration by which all ranks may differ that wait alike."""
+APART = 2.0
+"""How many times as far apart as ranks are from each other are two groups of them."""
 COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
 """Part of the shortest window that lines must be apart: those written at once do not say of what time they
 are; and part of their time in which the first ones were written."""
@@ -72,12 +79,13 @@ class LateInWindow(NamedTuple):
     """The late rank of a window, None for nobody.
 
     `cost`: the share of the time that the others lose to it. `grown`: by how much of the time it is farther
-    behind than while nobody was late, None where that is not known.
+    behind than while nobody was late, None where that is not known. `others`: ranks that are as late.
     """
 
     rank: int | None = None
     cost: float = 0.0
     grown: float | None = None
+    others: tuple[int, ...] = ()
 
 
 def roll(
@@ -102,13 +110,17 @@ def roll(
         return begun
     window, met = window_of(memory, shape, policy, rows)
     windows = (*memory.windows, window)
-    slots = sorted({**memory.slots, **_slots(memory.window, policy)}.items())
+    late = () if window.late is None else (window.late, *window.others)
+    apart = together(memory.window, late) if window.others else memory.window
+    slots = sorted({**memory.slots, **_slots(apart, policy)}.items())
     even = () if window.late is not None else ({one.rank: one.behind for one in window.ranks},)
     ordered = sorted(memory.window, key=lambda one: one.sequence)
     return replace(
         begun, until={one.op: (one.sequence, one.at) for one in ordered}, met=met,
         even=(*memory.even, *even)[-KEPT_EVEN:], windows=windows[-KEPT_WINDOWS:], closed=mono,
         slots=dict(slots[-KEPT_SLOTS:]), paused=_pause(memory.window),
+        tail=tuple(sorted(memory.window, key=lambda one: one.at)[-TAIL:]),
+        best=best_times(memory.best, window, rows),
     )  # fmt: skip
 
 
@@ -125,23 +137,36 @@ def window_of(
 ) -> tuple[CommunicatorWindow, tuple[RankMeeting, ...]]:
     """The window that a memory holds the collectives of (there is at least one), and the newest meetings."""
     found = memory.window
-    # Only where the window before has ended as this one began.
-    until = memory.until if memory.closed == memory.begun and not shape.coarse else {}
-    rates = _rates(found, until, coarse=shape.coarse)
+    rates = _rates_of(memory, shape)
     begun, ended = min(one.at for one in found), max(one.at for one in found)
     rows = grouped(((one.op, _power(one.bytes)), one) for one in found)
     largest = sorted(rows, key=lambda row: (-sum(one.wire for one in rows[row]), row))[:most]
     times = tuple(_row(row, rows[row], rates, shape, policy) for row in sorted(largest))
-    ranks = _rank_times(found, rates, shape, policy)
+    ranks = _rank_times(found, rates, shape, policy, dict(memory.ranks))
     met = (*memory.met, *meetings(found, max(ranks, key=lambda one: one.late).rank))[-KEPT_MEETINGS:]
     followed = sum(one.before is not None for one in found) >= FOLLOWED * len(found)
-    late = _late(replace(memory, met=met), ranks, policy) if followed or not shape.coarse else LateInWindow()
+    late = LateInWindow()
+    if followed or not shape.coarse:
+        late = _late(replace(memory, met=met), ranks, policy)
+        if late.rank is None:
+            late = _late_together(memory, rates, shape, policy)
     if late.rank is None:
-        late = _held_up(found, policy.votes, policy.cost)
+        late = _held_up(found, policy.votes, policy.cost, memory.tail)
     window = CommunicatorWindow(
-        begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown
+        begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown, late.others
     )
     return window, met
+
+
+def under_way(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> CommunicatorWindow | None:
+    """The window under way, of which only the shares of time count; None where it holds too little."""
+    found = memory.window
+    if len(found) < policy.fewest:
+        return None
+    rates = _rates_of(memory, shape)
+    ranks = _rank_times(found, rates, shape, policy, dict(memory.ranks))
+    begun, ended = min(one.at for one in found), max(one.at for one in found)
+    return CommunicatorWindow(begun, ended - begun, (), ranks)
 
 
 def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
@@ -151,6 +176,32 @@ def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
     first, second = sorted(seconds, key=lambda rank: seconds[rank])[:2]
     gap = seconds[second] - seconds[first]
     return first if gap > max(policy.resolution, policy.clear * seconds[first]) else None
+
+
+def late_together(seconds: Mapping[int, float], policy: JobsPolicy) -> tuple[int, ...]:
+    """The ranks that come late together, up to half of all: clearly after the rest, and alike.
+
+    Empty where ranks come one after the other, so that it is a spread and no two groups.
+    """
+    order = sorted(seconds, key=lambda rank: (seconds[rank], rank))
+    steps = [seconds[two] - seconds[one] for one, two in pairwise(order)]
+    place = max(range(len(steps) and len(order) // 2), key=lambda one: steps[one], default=0)
+    if place < 1 or steps[place] <= max(policy.resolution, policy.clear * seconds[order[0]]):
+        return ()
+    late, rest = order[: place + 1], order[place + 1 :]
+    apart = max(seconds[some[-1]] - seconds[some[0]] for some in (late, rest))
+    return tuple(sorted(late)) if steps[place] >= APART * apart else ()
+
+
+def together(found: Sequence[JoinedCollective], ranks: Sequence[int]) -> tuple[JoinedCollective, ...]:
+    """The collectives, with ranks that are late together as one: the lowest, as early as any of them."""
+
+    def merged(own: Mapping[int, float]) -> dict[int, float]:
+        rest = {rank: seconds for rank, seconds in own.items() if rank not in ranks}
+        late = [seconds for rank, seconds in own.items() if rank in ranks]
+        return {**rest, min(ranks): max(late)} if late else rest
+
+    return tuple(replace(one, begun=merged(one.own)) for one in found)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -167,9 +218,9 @@ def _slots(found: Sequence[JoinedCollective], policy: JobsPolicy) -> dict[int, i
     for slot, some in grouped((math.floor(one.at / SLOT), one) for one in found).items():
         slots[slot] = _held_up(some, MOSTLY, MOMENT * policy.cost).rank
         if slots[slot] is None:
-            rank, share = _most_late([vote(one.seconds, policy) for one in some])
-            known = [one for one in some if one.before is not None and len(one.seconds) > 1]
-            lost = sum(gap(one.seconds, rank) for one in known) if rank >= 0 else 0.0
+            rank, share = _most_late(_votes(some, policy))
+            known = [one for one in some if one.before is not None and len(one.own) > 1]
+            lost = sum(gap(one.own, rank) for one in known) if rank >= 0 else 0.0
             costs = not known or lost >= LEAST_LOST * covered(known)
             slots[slot] = rank if share > MOSTLY and costs else None
     return slots
@@ -182,10 +233,15 @@ def _most_late(votes: Sequence[int | None]) -> tuple[int, float]:
     """
     named = Counter(rank for rank in votes if rank is not None)
     decided = named.total()
-    if decided < DECIDED * len(votes):
+    if not named or decided < DECIDED * len(votes):
         return -1, 0.0
     rank, times = min(named.items(), key=lambda item: (-item[1], item[0]))
     return rank, times / decided
+
+
+def _votes(found: Sequence[JoinedCollective], policy: JobsPolicy) -> list[int | None]:
+    """The vote of each collective of which it is known whose lateness begins there."""
+    return [vote(one.own, policy) for one in found if one.own]
 
 
 def _pause(found: Sequence[JoinedCollective]) -> float:
@@ -195,6 +251,12 @@ def _pause(found: Sequence[JoinedCollective]) -> float:
 
 def _power(size: int | None) -> int:
     return 1 << (size.bit_length() - 1) if size else 0
+
+
+def _rates_of(memory: CommunicatorMemory, shape: Shape) -> dict[str, float]:
+    """Calls a second in the window under way, since the one before where that ended as this one began."""
+    until = memory.until if memory.closed == memory.begun and not shape.coarse else {}
+    return _rates(memory.window, until, coarse=shape.coarse)
 
 
 def _rates(
@@ -228,7 +290,7 @@ def _row(
     seconds = max(times) - min(times)
     ways = Counter((one.algorithm, one.protocol, one.channels) for one in found)
     algorithm, protocol, channels = min(ways, key=lambda way: (-ways[way], way))
-    votes = Counter(vote(one.seconds, policy) for one in found)
+    votes = Counter(_votes(found, policy))
     undecided = votes.pop(None, 0)
     middle, low = low_median(wires), quantile(wires, LOW)
     message = low_median([one.bytes or 0 for one in found])
@@ -236,7 +298,7 @@ def _row(
     return OperationTimes(
         op=op, size_bytes=size, ranks=shape.ranks, joined=len(found),
         calls=round(rates[op] * seconds), bytes=int(message), wire_seconds=middle, low=low,
-        high=quantile(wires, HIGH),
+        high=quantile(wires, HIGH), mean=_mean(wires),
         algorithm=algorithm, protocol=protocol, channels=channels,
         busbw=got if isinstance(got, Absent) else low_median(got),
         best=got if isinstance(got, Absent) else quantile(got, HIGH),
@@ -259,24 +321,43 @@ def _busbw(op: str, ranks: int, found: Sequence[tuple[int | None, float]], size:
 
 
 def _rank_times(
-    found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
-) -> tuple[RankTime, ...]:
+    found: Sequence[JoinedCollective], rates: Mapping[str, float], shape: Shape, policy: JobsPolicy,
+    gpus: Mapping[int, str],
+) -> tuple[RankTime, ...]:  # fmt: skip
     """Each rank's share of the time: calls a second of each operation times its mean seconds."""
     by_op = grouped((one.op, one) for one in found)
-    votes = Counter(vote(one.seconds, policy) for one in found)
+    votes, waits = Counter(vote(one.own, policy) for one in found), _waits(found, rates, gpus)
 
-    def share(rank: int, seconds: Callable[[JoinedCollective, int], float], least: int = 1) -> float:
-        several = {op: [one for one in some if len(one.seconds) >= least] for op, some in by_op.items()}
+    def share(rank: int, seconds: Callable[[JoinedCollective, int], float], least: int = 0) -> float:
+        several = {op: [one for one in some if len(one.own) >= least] for op, some in by_op.items()}
         return sum(rates[op] * _mean([seconds(one, rank) for one in some]) for op, some in several.items())
 
     return tuple(
         RankTime(
             rank, min(1.0, share(rank, lambda one, own: one.seconds[own])),
             min(1.0, share(rank, lambda one, own: one.seconds[own] - one.wire)), votes[rank] / len(found),
-            share(rank, lambda one, own: gap(one.seconds, own), 2),
+            share(rank, lambda one, own: gap(one.own, own), 2), waits.get(rank, {}),
         )
         for rank in sorted(shape.here)
     )  # fmt: skip
+
+
+def _waits(
+    found: Sequence[JoinedCollective], rates: Mapping[str, float], gpus: Mapping[int, str]
+) -> dict[int, dict[str, float]]:
+    """The share of the time that each rank waits, by who is waited for."""
+    waits: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    many = Counter(one.op for one in found)
+    for one in found:
+        wire, often = one.wire, rates[one.op] / many[one.op]
+        causes = one.causes
+        if causes is None:
+            last = next(rank for rank, seconds in one.seconds.items() if seconds == wire)
+            causes = {gpus.get(last, ""): 1.0}
+        for rank, seconds in one.seconds.items():
+            for cause, part in causes.items() if seconds > wire else ():
+                waits[rank][cause] += (seconds - wire) * often * part
+    return {rank: {cause: share for cause, share in mine.items() if cause} for rank, mine in waits.items()}
 
 
 def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy) -> LateInWindow:
@@ -287,7 +368,7 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
     Where this window does not show what is lost, it is what the one before it showed.
     """
     found = memory.window
-    latest, share = _most_late([vote(one.seconds, policy) for one in found])
+    latest, share = _most_late(_votes(found, policy))
     if share < policy.votes:
         return LateInWindow()
     alone = next(one.behind for one in ranks if one.rank == latest)
@@ -302,7 +383,42 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
     if lost < policy.cost and not slowed:
         return LateInWindow()
     waits = high_median(sorted(one.waiting for one in ranks if one.rank != latest))
-    return LateInWindow(latest, waits * lost / alone, grown)
+    return LateInWindow(latest, waits * _own_part(found, latest) * lost / alone, grown)
+
+
+def _own_part(found: Sequence[JoinedCollective], rank: int) -> float:
+    """Of what the other ranks wait, the part that begins in this communicator."""
+    waited = math.fsum(math.fsum(one.seconds.values()) - len(one.seconds) * one.wire for one in found)
+    own = (one.own for one in found if one.own)
+    began = math.fsum(math.fsum(some.values()) - len(some) * some[rank] for some in own)
+    return min(1.0, began / waited) if waited > 0 and any(one.begun is not None for one in found) else 1.0
+
+
+def _late_ranks(own: Mapping[int, float], policy: JobsPolicy) -> tuple[int, ...]:
+    alone = vote(own, policy)
+    return late_together(own, policy) or (() if alone is None else (alone,))
+
+
+def _late_together(
+    memory: CommunicatorMemory, rates: Mapping[str, float], shape: Shape, policy: JobsPolicy
+) -> LateInWindow:
+    """Ranks that are late together in most collectives in which any are, as one rank."""
+    if len(shape.here) < LEAST_TOGETHER:
+        return LateInWindow()
+    known = [one for one in memory.window if one.own]
+    named = Counter(_late_ranks(one.own, policy) for one in known)
+    named.pop((), 0)
+    if not named or named.total() < DECIDED * len(known):
+        return LateInWindow()
+    ranks, times = max(named.items(), key=lambda item: item[1])
+    if len(ranks) == 1 or times < policy.votes * named.total():
+        return LateInWindow()
+    first, *others = ranks
+    found = together(memory.window, [first, *others])
+    here = replace(shape, here=shape.here - set(others))
+    times_of = _rank_times(found, rates, here, policy, dict(memory.ranks))
+    late = _late(replace(memory, window=found, met=(), even=()), times_of, policy)
+    return late._replace(others=tuple(others)) if late.rank == first else LateInWindow()
 
 
 def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> float | None:
@@ -311,14 +427,26 @@ def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> flo
     return behind - low_median(usual) if len(usual) >= LEAST_EVEN else None
 
 
-def _held_up(found: Sequence[JoinedCollective], least_share: float, least_cost: float) -> LateInWindow:
-    """The rank that is held up, where that is mostly this one."""
-    seconds = held_up(found)
+def _held_up(
+    found: Sequence[JoinedCollective], least_share: float, least_cost: float,
+    front: Sequence[JoinedCollective] = (),
+) -> LateInWindow:  # fmt: skip
+    """The rank that is held up, where that is mostly this one; `front`: the collectives before these."""
+    seconds = {rank: more for rank, more in held_up(found, front).items() if more > 0}
     if not seconds:
         return LateInWindow()
     rank = max(seconds, key=lambda one: (seconds[one], -one))
     cost, share = seconds[rank] / covered(found), seconds[rank] / sum(seconds.values())
     return LateInWindow(rank, cost) if share > least_share and cost >= least_cost else LateInWindow()
+
+
+def best_times(known: References, window: CommunicatorWindow, most: int) -> References:
+    """With the times of a window among the shortest; where there are too many, the oldest go."""
+    best = dict(known)
+    for row in window.collectives:
+        key = (row.op, row.size_bytes, row.algorithm, row.protocol)
+        best[key] = tuple(sorted((*best.pop(key, ()), row.low))[:KEPT_BEST])
+    return dict([*best.items()][-2 * most :])
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:

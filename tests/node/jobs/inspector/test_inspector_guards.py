@@ -11,7 +11,7 @@ from tests.node.cli.test_recorder import Stopwatch
 from tests.node.hw.recordings import Time, player, recording
 from tests.node.jobs.explain.drawn import evidence, job, late, row
 from tests.node.jobs.inspector.writing import Folder, InspectedNode, line, process
-from tests.node.jobs.ringjobs import AROUND, P2P_OFF, TRAINING, DrawnJob, slow
+from tests.node.jobs.ringjobs import AROUND, P2P_OFF, TRAINING, DrawnJob, gaps_of, joined_of, slow
 from tests.support import Node
 from wirewatch.cli.jobs.explained import page
 from wirewatch.core.jobs import RingReading, RingsReading, TimedCollective
@@ -21,7 +21,7 @@ from wirewatch.jobs.explain.evidence import Certainty, Wall
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.inspector.files import InspectorFiles
 from wirewatch.jobs.running.grouping import possible, ring_groups, untimed
-from wirewatch.jobs.running.join import RankRecords, gaps, join
+from wirewatch.jobs.running.join import RankRecords
 from wirewatch.jobs.running.model import CommunicatorMemory, JobsPolicy, JobsReading, JoinedCollective
 from wirewatch.jobs.running.windows import Shape, roll
 from wirewatch.jobs.surroundings import surroundings
@@ -40,16 +40,16 @@ def test_no_gap_is_known_without_starts() -> None:
     known = replace(CALL, started=5.0, stopped=5.5)
     for other in (CALL, replace(known, started=None), replace(known, stopped=None)):
         calls = {("all_reduce", n): {0: known, 1: replace(other, sequence=n)} for n in (7, 8)}
-        assert gaps(calls, BOTH) == {}
-    assert gaps({("all_reduce", n): {0: known, 1: known} for n in (7, 8)}, BOTH) != {}
+        assert gaps_of(calls, BOTH) == {}
+    assert gaps_of({("all_reduce", n): {0: known, 1: known} for n in (7, 8)}, BOTH) != {}
 
 
 def test_a_collective_waits_for_a_rank_that_is_written_later() -> None:
     memory, none = CommunicatorMemory(), RankRecords(1, ())
     for poll in range(1, 15):
-        memory = join(memory, (RankRecords(0, (CALL,) if poll == 1 else ()), none), BOTH, poll, 15)
+        memory = joined_of(memory, (RankRecords(0, (CALL,) if poll == 1 else ()), none), BOTH, poll, 15)
         assert memory.pending
-    memory = join(memory, (RankRecords(0, ()), RankRecords(1, (CALL,))), BOTH, 15, 15)
+    memory = joined_of(memory, (RankRecords(0, ()), RankRecords(1, (CALL,))), BOTH, 15, 15)
     assert memory.joined == 1
 
 

@@ -1,0 +1,142 @@
+"""How each GPU of a job spends its time in collectives, over the windows of the last seconds. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from wirewatch.busbw.formulas import FACTORS, factor
+from wirewatch.core.types import Absent
+from wirewatch.jobs.running.confirm import UNSURE
+from wirewatch.jobs.running.judge import JudgedCommunicator
+from wirewatch.jobs.running.model import JobsPolicy
+from wirewatch.jobs.running.rails import beyond_best
+from wirewatch.jobs.running.windows import under_way
+from wirewatch.jobs.times import (
+    ELSEWHERE,
+    NO_REFERENCE,
+    CommunicatorWindow,
+    JobRank,
+    OperationTimes,
+    TimesDoubt,
+)
+
+LOOK = 30.0
+"""Seconds; windows that end in them count, each by its length. A rare stall is not in each window."""
+MOSTLY = 0.5
+"""Of waiting that is not attributed, from which part on it is said for whom it is."""
+
+
+@dataclass
+class RankShares:
+    """The shares of a rank of one communicator, as `GpuTime` has them; `beyond` is None if not known."""
+
+    in_collectives: float = 0.0
+    waiting: float = 0.0
+    late: float = 0.0
+    beyond: float | None = None
+    waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def shares(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> Iterator[tuple[JobRank, RankShares]]:
+    """Each rank of a communicator with its shares, the mean of the windows that count, by their length."""
+    windows = _windows(one, mono, policy)
+    weights = [window.seconds for window in windows]
+    if sum(weights) <= 0:
+        weights = [1.0] * len(windows)
+    found = {rank.rank: RankShares() for rank in one.here}
+    for window, weight in zip(windows, weights, strict=True):
+        _add(found, window, weight / sum(weights), one, policy)
+    yield from ((rank, found[rank.rank]) for rank in one.here)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShares:
+    """The shares of a GPU, of all communicators; `in_collectives` may be above 1 where they overlap."""
+
+    in_collectives: float = 0.0
+    waiting: float = 0.0
+    late: float = 0.0
+    waits: Mapping[str, float] = field(default_factory=dict)
+    beyond: float | Absent = NO_REFERENCE
+
+
+def summed(found: Sequence[RankShares]) -> GpuShares:
+    """The shares of a GPU from those of its ranks in several communicators."""
+    waits: dict[str, float] = defaultdict(float)
+    for one in found:
+        for cause, share in one.waits.items():
+            waits[cause] += share
+    beyond = [one.beyond for one in found if one.beyond is not None]
+    waiting, total = min(1.0, sum(one.waiting for one in found)), sum(waits.values())
+    fits = min(1.0, waiting / total) if total > 0 else 1.0
+    return GpuShares(
+        sum(one.in_collectives for one in found), waiting, max(one.late for one in found),
+        {cause: share * fits for cause, share in sorted(waits.items()) if share > 0},
+        min(1.0, sum(beyond)) if beyond else NO_REFERENCE,
+    )  # fmt: skip
+
+
+def with_the_busiest(gpus: Mapping[str, GpuShares]) -> dict[str, GpuShares]:
+    """With waiting that no record attributes: as much of it is for the GPU that has most time of its own.
+
+    GPUs of a job take as long for a step. Where all of their collectives are seen, the rest is their own
+    time. By as much as one GPU has more of it than every other, all others wait for it.
+    """
+    order = sorted(gpus, key=lambda gpu: (gpus[gpu].in_collectives, gpu))
+    if len(order) < 2:  # noqa: PLR2004
+        return dict(gpus)
+    busiest, more = order[0], gpus[order[1]].in_collectives - gpus[order[0]].in_collectives
+    return {gpu: one if gpu == busiest else _with(one, busiest, more) for gpu, one in gpus.items()}
+
+
+def _with(one: GpuShares, busiest: str, more: float) -> GpuShares:
+    rest = one.waiting - sum(one.waits.values())
+    share = min(rest, more - one.waits.get(busiest, 0.0))
+    if share <= MOSTLY * rest:
+        return one
+    return replace(one, waits={**one.waits, busiest: one.waits.get(busiest, 0.0) + share})
+
+
+def _windows(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> list[CommunicatorWindow]:
+    """Those that ended lately, the newest at least, and one under way that a slow job does not fill."""
+    *older, newest = one.memory.windows
+    windows = [window for window in older if window.started + window.seconds >= mono - LOOK]
+    begun = one.memory.begun
+    late = begun is not None and mono - begun > policy.window
+    now = under_way(one.memory, one.group.shape, policy) if late else None
+    return [*windows, newest, *([now] if now else [])]
+
+
+def _add(
+    found: Mapping[int, RankShares], window: CommunicatorWindow, part: float, one: JudgedCommunicator,
+    policy: JobsPolicy,
+) -> None:  # fmt: skip
+    remote = beyond_best(one.memory, window, one.usual) if one.group.nodes > 1 else 0.0
+    beyond = _beyond(window.collectives, policy)
+    attributed = one.doubt in {None, TimesDoubt.ALONE}
+    for time in (known for known in window.ranks if known.rank in found):
+        mine, wire = found[time.rank], max(0.0, time.in_collectives - time.waiting)
+        mine.in_collectives += part * time.in_collectives
+        mine.waiting += part * (time.waiting + wire * remote)
+        mine.late += part * time.late
+        for cause, share in time.waits.items() if attributed else ():
+            mine.waits[cause] += part * share
+        mine.waits[ELSEWHERE] += part * wire * remote
+        if beyond is not None:
+            mine.beyond = (mine.beyond or 0.0) + part * wire * beyond
+
+
+def _beyond(rows: Sequence[OperationTimes], policy: JobsPolicy) -> float | None:
+    """Of the time on the wire, the part beyond what is expected; None where nothing is.
+
+    Where what is expected is not sure, only what is far beyond it counts.
+    """
+    total, more, known = sum(row.joined * row.mean for row in rows), 0.0, False
+    for row in rows:
+        if isinstance(row.expected, Absent) or row.expected <= 0 or row.op not in FACTORS:
+            continue
+        known = True
+        due = factor(row.op, row.ranks) * row.bytes / row.expected
+        if row.trusted or due < UNSURE * policy.ratio * row.mean:
+            more += row.joined * max(0.0, row.mean - due)
+    return more / total if known and total > 0 else None
