@@ -18,13 +18,11 @@ from wirewatch.jobs.times import UNTIMED
 class ExplainedJob:
     """A running job: which wall it hits, and all that is known of it.
 
-    `named`: since when the answer has named this wall and GPU; `since`: since when in this sentence; both in
-    Unix seconds, 0 where that is not known.
+    `since`: Unix seconds from which on the answer has this sentence, 0 where that is not known.
     """
 
     answer: JobAnswer
     evidence: JobEvidence
-    named: float = 0.0
     since: float = 0.0
 
 

@@ -114,7 +114,7 @@ def jobs(
     """
     found = {(one.name, one.gpus[0].uuid if one.gpus else ""): one for one in jobs_of(state, at, host)}
     shown = (answers or HeldAnswers()).shown({key: decide(one) for key, one in found.items()}, at)
-    explained = [ExplainedJob(one.answer, found[key], one.named, one.since) for key, one in shown.items()]
+    explained = [ExplainedJob(one.answer, found[key], one.since) for key, one in shown.items()]
     return JobsDocument("wirewatch.jobs/1", at, source, explained)
 
 

@@ -222,6 +222,6 @@ def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
 
     live = document.source == "live"
     known = selected([one.evidence for one in document.jobs], job, ancestors if live else None)
-    shown = next(HeldAnswer(o.answer, o.named, o.since) for o in document.jobs if o.evidence is known)
+    shown = next(HeldAnswer(o.answer, o.since) for o in document.jobs if o.evidence is known)
     evidence = read_processes(known) if live else known
     return explained(evidence, document.at, document.source, shown)

@@ -8,7 +8,7 @@ from wirewatch.core.types import Absent, value_or
 from wirewatch.core.words import count, first, span
 from wirewatch.documents.jobs import ExplainDocument
 from wirewatch.jobs.explain.evidence import NOT_WATCHED, JobEvidence, JobGpu, JobSettings
-from wirewatch.jobs.explain.ranks import communicators, job_ranks, late_name
+from wirewatch.jobs.explain.ranks import communicators, late_name, ranks_on
 from wirewatch.jobs.explain.wires import timed_rows, wire_in_use
 from wirewatch.jobs.explain.words import TINY, gpu_name, operation, percent, rate
 from wirewatch.jobs.ledger.spent import GpuLedger, Spent
@@ -142,7 +142,6 @@ def _spent(one: GpuLedger, names: Mapping[str, str]) -> tuple[str, ...]:
 
 def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     shares = {} if isinstance(evidence.job, Absent) else {gpu.gpu: gpu for gpu in evidence.job.gpus}
-    ranks = job_ranks(evidence.job)
     head = (
         "GPU", "ranks", "pid", "in coll.", "waiting", "late", "active", "SM", "memory", "arith.", "thread",
         "power", "throttled",
@@ -154,8 +153,7 @@ def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
         active = gpu.utilisation if isinstance(gpu.graphics, Absent) else gpu.graphics
         busy = (active, gpu.sm, gpu.dram, gpu.math, gpu.thread)
         rows.append((
-            gpu.index or gpu.uuid, ",".join(str(ranks[pid]) for pid in gpu.pids if pid in ranks) or "-",
-            ",".join(map(str, gpu.pids)) or "-",
+            gpu.index or gpu.uuid, ranks_on(evidence, gpu.uuid) or "-", ",".join(map(str, gpu.pids)) or "-",
             *map(percent, (*times, *busy)), _power(gpu.power), _reasons(gpu),
         ))  # fmt: skip
     yield from layout.titled("Ranks and GPUs (shares of the time)", rows)

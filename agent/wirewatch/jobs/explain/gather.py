@@ -251,10 +251,10 @@ def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
 
 
 def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
-    known = not isinstance(evidence.ledger, Absent)
-    why = "" if known else _status(state, LEDGER) or "it has nothing of these GPUs yet"
-    yield SourceStatus(EvidenceSource.LEDGER, known, why, switch_on(LEDGER))
     yield _tap_status(state, evidence.job)
+    booked = not isinstance(evidence.ledger, Absent)
+    why = "" if booked else _status(state, LEDGER) or "it has nothing of these GPUs yet"
+    yield SourceStatus(EvidenceSource.LEDGER, booked, why, switch_on(LEDGER))
     facts = state.facts(LockstepFacts)
     for source, collector, values, why in (
         (EvidenceSource.ACTIVITY, LOCKSTEP, [gpu.graphics for gpu in evidence.gpus],

@@ -16,37 +16,35 @@ _SURE = (Certainty.LOW, Certainty.MEDIUM, Certainty.HIGH)
 
 @dataclass(frozen=True, slots=True)
 class HeldAnswer:
-    """An answer; since when its wall and GPU are `named`, and `since` when in this sentence, in Unix seconds."""
+    """An answer, and `since` when its sentence is shown, in Unix seconds."""
 
     answer: JobAnswer
-    named: float
     since: float
 
 
 def held(previous: HeldAnswer | None, new: JobAnswer, now: float) -> HeldAnswer:
     """Return the answer that is shown at `now` (Unix seconds), after `previous` was.
 
-    While the same is named, the sentence stays and all else is new. A clock that was put back holds nothing.
+    While the same wall and GPU are named, the sentence holds and all else is new. A clock that was put back
+    holds nothing.
     """
-    if previous is None or previous.answer.wall is Wall.STARTING or not previous.since <= now:
-        return HeldAnswer(new, now, now)
-    was = previous.answer
+    if previous is None:
+        return HeldAnswer(new, now)
+    was, since = previous.answer, previous.since
     same = (was.wall, was.gpu) == (new.wall, new.gpu)
-    named = previous.named if same else now
-    if _surer(new) > _surer(was) or (same and new.wall in _FIRM):
-        return HeldAnswer(new, named, now)
+    if was.wall is Wall.STARTING or not since <= now < since + HOLD or _surer(new) > _surer(was):
+        return HeldAnswer(new, since if new.sentence == was.sentence else now)
     if not same:
-        return previous if now < previous.named + HOLD else HeldAnswer(new, now, now)
-    if now < previous.since + HOLD:
-        return replace(previous, answer=replace(new, sentence=was.sentence, cost=was.cost))
-    return HeldAnswer(new, named, now)
+        return previous
+    sentence, cost = (new.sentence, new.cost) if new.wall in _FIRM else (was.sentence, was.cost)
+    return HeldAnswer(replace(new, sentence=sentence, cost=cost), since)
 
 
 def _surer(answer: JobAnswer) -> tuple[int, int]:
-    """Return what orders answers by how sure they are; that nothing is wrong is never the surest."""
-    firm = _FIRM.index(answer.wall) + 1 if answer.wall in _FIRM else 0
-    sure = _SURE.index(answer.certainty)
-    return firm, min(sure, 1) if answer.wall is Wall.NOTHING else sure
+    """Return what orders answers by how sure they are; that nothing is wrong is the least sure."""
+    if answer.wall in _FIRM:
+        return _FIRM.index(answer.wall) + 1, 0
+    return 0, 0 if answer.wall is Wall.NOTHING else _SURE.index(answer.certainty)
 
 
 class HeldAnswers:

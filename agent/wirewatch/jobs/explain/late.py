@@ -5,7 +5,6 @@ from dataclasses import replace
 from wirewatch.core.statistics import low_median
 from wirewatch.core.types import Absent, value_or
 from wirewatch.jobs.explain.evidence import (
-    NOT_WATCHED,
     Certainty,
     JobAnswer,
     JobEvidence,
@@ -14,7 +13,7 @@ from wirewatch.jobs.explain.evidence import (
     Wall,
 )
 from wirewatch.jobs.explain.ranks import communicators, gpu_rank_name, late_name
-from wirewatch.jobs.explain.spending import HALF, JobSpending, TimeShare
+from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
 from wirewatch.jobs.explain.words import percent
 from wirewatch.jobs.times import LateRank
 
@@ -23,6 +22,7 @@ LESS_ACTIVE = 0.08
 
 Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
 THROTTLE = "gpu.throttle"
+DISAGREES = "the waiting ledger does not show so much"
 _OTHER_NODES = (
     "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",
 )
@@ -47,10 +47,9 @@ def weighed(answer: JobAnswer, share: TimeShare) -> JobAnswer:
     seen = replace(
         answer, sentence=f"{answer.sentence.removesuffix('.')}; the ledger shows {share}.", cost=share.value
     )
-    if share.value > 0 and share.value >= HALF * value_or(answer.cost, 0.0):
+    if share.value >= HALF * value_or(answer.cost, NAMED / HALF):
         return seen
-    doubts = (*answer.doubts, "the waiting ledger does not agree")
-    return replace(seen, certainty=Certainty.LOW, doubts=doubts)
+    return replace(seen, certainty=Certainty.LOW, doubts=(*answer.doubts, DISAGREES))
 
 
 def _by_ledger(evidence: JobEvidence, uuid: str, spent: JobSpending) -> JobAnswer:
@@ -66,7 +65,7 @@ def _by_ledger(evidence: JobEvidence, uuid: str, spent: JobSpending) -> JobAnswe
         Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.MEDIUM, share.value,
         because=(late.text,) if late else (), doubts=_other_nodes(evidence, late), gpu=uuid,
     )  # fmt: skip
-    return _with_reason(evidence, base, begun, spent, late.pid if late else NOT_WATCHED)
+    return _with_reason(evidence, base, begun, spent, late)
 
 
 def _without_ledger(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
@@ -82,14 +81,14 @@ def _without_ledger(evidence: JobEvidence, spent: JobSpending | None) -> JobAnsw
             late.cost, because=(late.text,), doubts=_other_nodes(evidence, late),
             gpu=value_or(late.gpu, ""),
         )  # fmt: skip
-        return _with_reason(evidence, base, begun, spent, late.pid)
+        return _with_reason(evidence, base, begun, spent, late)
     if hint is not None:
         begun = f"the others wait for {gpu_rank_name(evidence, hint.uuid)}, whose SMs never wait"
         base = JobAnswer(
             Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW, because=(hint.text,),
             doubts=("what it costs is not known without the tap",), gpu=hint.uuid,
         )  # fmt: skip
-        return _with_reason(evidence, base, begun, spent, None)
+        return _with_reason(evidence, base, begun, None, None)
     for gpu in evidence.gpus if spent is None else ():
         if _less_active(evidence, gpu, None):
             begun = f"the others wait for {gpu_rank_name(evidence, gpu.uuid)}"
@@ -113,11 +112,11 @@ def _other_nodes(evidence: JobEvidence, late: LateRank | None) -> tuple[str, ...
 
 
 def _with_reason(
-    evidence: JobEvidence, base: JobAnswer, begun: str, spent: JobSpending | None, pid: int | Absent | None
+    evidence: JobEvidence, base: JobAnswer, begun: str, spent: JobSpending | None, late: LateRank | None
 ) -> JobAnswer:
-    """Return the answer with why that GPU is late; `pid` is None where nothing measures the waiting."""
+    """Return the answer with why that GPU is late; neither the ledger nor the tap may measure the waiting."""
     gpu = next((one for one in evidence.gpus if one.uuid == base.gpu), None)
-    measured, reasons = pid is not None, throttled(evidence, gpu)
+    measured, reasons = spent is not None or late is not None, throttled(evidence, gpu)
     surer = Certainty.HIGH if measured else Certainty.MEDIUM
     if reasons:
         texts = tuple(o.evidence for o in evidence.findings if o.rule == THROTTLE and o.gpu == base.gpu)
@@ -130,10 +129,10 @@ def _with_reason(
         return _host_of(replace(base, certainty=surer), begun, less, _idle_words(spent, base.gpu))
     if not measured:
         return replace(base, advice=(_PROBE,))
-    if evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
+    if late is not None and evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
         # Two that know nothing of each other: clocks of the collectives, and the GPU's own activity.
         base = replace(base, certainty=Certainty.HIGH, because=(*base.because, evidence.late.text))
-    pids = (pid,) if not isinstance(pid, Absent) else gpu.pids if gpu else ()
+    pids = (late.pid,) if late and not isinstance(late.pid, Absent) else gpu.pids if gpu else ()
     advice = (
         f"profile process {', '.join(map(str, pids)) or '?'} with py-spy or nsys",
         "look for more work, a slower loader, or another program on its GPU or cores",
@@ -167,13 +166,13 @@ def _uneven(
     lost = late.cost if late is not None and isinstance(more.waiting, Absent) else more.waiting
     lost = share.value if share else lost
     waits = "" if isinstance(lost, Absent) else f"; the others wait {share or TimeShare(lost)}"
-    doubts = () if late is not None or share else _INFERRED
+    doubts = () if late is not None else _INFERRED
     if throttled(evidence, next((one for one in evidence.gpus if one.uuid == more.uuid), None)):
         doubts = (*doubts, "that GPU is throttled too")
     return JobAnswer(
         Wall.UNEVEN_WORK,
         f"Uneven work: {who} has {amount} work than the others{waits}.",
-        Certainty.HIGH if late is not None or share else Certainty.MEDIUM,
+        Certainty.HIGH if late is not None else Certainty.MEDIUM,
         lost,
         because=(more.text, *((late.text,) if late is not None else ())),
         doubts=doubts,

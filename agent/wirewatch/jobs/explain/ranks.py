@@ -1,11 +1,11 @@
 """Names of ranks and GPUs of a job as its owner knows them. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
 from wirewatch.jobs.explain.evidence import JobEvidence
 from wirewatch.jobs.explain.words import gpu_name
-from wirewatch.jobs.times import CommunicatorTimes, LateRank, RunningJob
+from wirewatch.jobs.times import CommunicatorTimes, JobRank, LateRank, RunningJob
 
 
 def communicators(evidence: JobEvidence) -> tuple[CommunicatorTimes, ...]:
@@ -13,32 +13,42 @@ def communicators(evidence: JobEvidence) -> tuple[CommunicatorTimes, ...]:
     return () if isinstance(evidence.job, Absent) else evidence.job.communicators
 
 
-def job_ranks(job: RunningJob | Absent) -> Mapping[int, int]:
-    """Return the job's rank of each process (by pid) here; empty where no communicator spans the job.
+def job_ranks(job: RunningJob | Absent) -> Sequence[JobRank]:
+    """Return the ranks here of the communicator that spans the job; none where that is not known.
 
-    A communicator spans it that has most ranks and nodes, and all processes of the job on this node. Where
-    several do and number the ranks in different ways, none is the job's.
+    It has most ranks and nodes, and all processes of the job on this node. Where several do and number the
+    ranks in different ways, none is the job's.
     """
     if isinstance(job, Absent):
-        return {}
-    every, pids = job.communicators, set(job.pids)
+        return ()
+    every = job.communicators
     ranks, nodes = (max((getattr(one, of) for one in every), default=0) for of in ("ranks", "nodes"))
-    widest = [_by_pid(one) for one in every if (one.ranks, one.nodes) == (ranks, nodes)]
-    spanning = [one for one in widest if one.keys() >= pids]
-    return spanning[0] if spanning and all(one == spanning[0] for one in spanning) else {}
+    processes = {_process(one) for comm in every for one in comm.here}
+    widest = [one.here for one in every if (one.ranks, one.nodes) == (ranks, nodes)]
+    spanning = [{_process(one): one.rank for one in here} for here in widest]
+    whole = [(here, found) for here, found in zip(widest, spanning, strict=True) if found.keys() >= processes]
+    return whole[0][0] if whole and all(found == whole[0][1] for _, found in whole) else ()
 
 
-def _by_pid(comm: CommunicatorTimes) -> dict[int, int]:
-    return {one.pid: one.rank for one in comm.here if not isinstance(one.pid, Absent)}
+def ranks_on(evidence: JobEvidence, uuid: str) -> str:
+    """Return the job's ranks on a GPU, `0` or `0, 1`; empty where they are not known."""
+    return ", ".join(str(one.rank) for one in job_ranks(evidence.job) if one.gpu == uuid)
+
+
+def _process(rank: JobRank) -> tuple[int, str]:
+    """Return what tells the processes of a job apart."""
+    return (rank.own_pid, value_or(rank.gpu, "")) if isinstance(rank.pid, Absent) else (rank.pid, "")
 
 
 def rank_name(evidence: JobEvidence, rank: int, comm: str, pid: int | Absent | None) -> str:
     """Return `rank 3`, the job's; else the rank of the communicator (by id) with the communicator's name."""
     ranks = job_ranks(evidence.job)
-    known = ranks.get(pid) if isinstance(pid, int) else None
-    if known is not None:
-        return f"rank {known}"
     found = next((one for one in communicators(evidence) if one.id == comm), None)
+    if ranks and found is not None and found.here == ranks:
+        return f"rank {rank}"
+    known = [one.rank for one in ranks if isinstance(pid, int) and one.pid == pid]
+    if len(known) == 1:
+        return f"rank {known[0]}"
     return f"rank {rank} of communicator {found.name or found.id if found else comm}"
 
 
@@ -53,6 +63,5 @@ def gpu_rank_name(evidence: JobEvidence, uuid: str) -> str:
     """Return a GPU with its host, and with the job's rank on it where that is known and one."""
     gpu = next((one for one in evidence.gpus if one.uuid == uuid), None)
     name = gpu_name(gpu.index if gpu else "", uuid, evidence.host)
-    ranks = job_ranks(evidence.job)
-    here = {ranks[pid] for pid in (gpu.pids if gpu else ()) if pid in ranks}
-    return f"rank {here.pop()} on {name}" if len(here) == 1 else name
+    ranks = ranks_on(evidence, uuid)
+    return f"rank {ranks} on {name}" if ranks.isdigit() else name

@@ -1,5 +1,6 @@
 """A job's ledger as `explain` takes it: shares over all of its GPUs, and who is waited for. Pure."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -159,4 +160,4 @@ def _seconds(gpus: Gpus) -> float:
 
 
 def _mean(shares: Sequence[float]) -> float:
-    return sum(shares) / len(shares) if shares else 0.0
+    return math.fsum(shares) / len(shares) if shares else 0.0

@@ -18,7 +18,7 @@ from wirewatch.jobs.explain.evidence import (
     JobGpu,
     Wall,
 )
-from wirewatch.jobs.explain.late import late_walls, weighed
+from wirewatch.jobs.explain.late import DISAGREES, late_walls, weighed
 from wirewatch.jobs.explain.ranks import communicators, rank_name
 from wirewatch.jobs.explain.spending import HALF, NAMED, NOBODY, JobSpending, TimeShare, shares_of, spending
 from wirewatch.jobs.explain.wires import on_wire, timed_rows
@@ -58,15 +58,24 @@ _LAUNCH = (
 
 def decide(evidence: JobEvidence) -> JobAnswer:
     """The wall that a job hits, with what shows it, what is not known, and what to do; pure."""
-    spent = spending(evidence.ledger)
-    answer = _hang(evidence) or _standing(evidence) or _starting(evidence)
-    if answer is None:
-        answer = _largest(evidence, spent) or _memory(evidence) or _no_wall(evidence, spent)
-        if spent is not None:
-            sure = Certainty.MEDIUM if spent.uncertain and answer.certainty is Certainty.HIGH else None
-            because = (*answer.because, *spent.texts)
-            answer = replace(answer, certainty=sure or answer.certainty, because=because)
+    answer = _hang(evidence) or _standing(evidence) or _starting(evidence) or _by_shares(evidence)
     return replace(answer, doubts=(*answer.doubts, *_doubts(evidence, answer)))
+
+
+def _by_shares(evidence: JobEvidence) -> JobAnswer:
+    """The answer by the largest share; a wall that the ledger does not show is a doubt of another answer."""
+    spent = spending(evidence.ledger)
+    found = _walls(evidence, spent)
+    walls = [one for one in found if DISAGREES not in one.doubts or value_or(one.cost, 0.0) >= NAMED]
+    unseen = tuple(one.sentence for one in found if one not in walls)
+    answer = _joined(walls) or _memory(evidence) or _no_wall(evidence, spent, unseen)
+    if spent is None:
+        return answer
+    firm = answer.certainty is not Certainty.HIGH or not (spent.uncertain or unseen)
+    return replace(
+        answer, certainty=answer.certainty if firm else Certainty.MEDIUM,
+        because=(*answer.because, *spent.texts), doubts=(*answer.doubts, *unseen),
+    )  # fmt: skip
 
 
 def _hang(evidence: JobEvidence) -> JobAnswer | None:
@@ -89,10 +98,11 @@ def _standing(evidence: JobEvidence) -> JobAnswer | None:
     seconds = max(one.seconds for one in still) if standing is None else evidence.now - standing.since
     seen = [_behind(evidence, one) for one in still]
     said = [*seen, *([standing.text] if standing is not None else [])]
-    asks = "; its process works: a compile, a checkpoint?" if standing is not None and standing.busy else ""
+    busy = standing is not None and standing.busy
+    end = "; its process works: a compile, a checkpoint?" if busy else "."
     pids = [str(one.pid) for one in still if one.pid is not None]
     return JobAnswer(
-        Wall.STANDING, f"Stands still since {span(max(0.0, seconds))}: {said[0]}{asks}.", Certainty.MEDIUM,
+        Wall.STANDING, f"Stands still since {span(max(0.0, seconds))}: {said[0]}{end}", Certainty.MEDIUM,
         1.0, because=tuple(said), doubts=("nobody has been asked yet why",),
         advice=(
             f"look at process {', '.join(pids) or '?'} with py-spy or gdb",
@@ -116,21 +126,24 @@ def _starting(evidence: JobEvidence) -> JobAnswer | None:
     return JobAnswer(Wall.STARTING, sentence, Certainty.LOW, advice=("ask again in a minute",))
 
 
-def _largest(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
-    """The answer that takes most of the time, and what the others say; by the ledger where there is one."""
+def _walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
+    """Return an answer for each wall; without a ledger the first kind that there is."""
     late = late_walls(evidence, spent)
     found = [*late, *_wires(evidence, spent)]
     if spent is None:
         rest = [idle_wall(evidence, None), _memory(evidence), _collectives(evidence, None)]
-        found = found or [one for one in rest if one is not None][:1]
-    else:
-        accused = {one.gpu for one in late}
-        found += _unattributed(evidence, spent, accused)
-        rest = [idle_wall(evidence, spent, accused), _collectives(evidence, spent)]
-        found += [one for one in rest if one is not None]
-    if not found:
+        return found or [one for one in rest if one is not None][:1]
+    accused = {one.gpu for one in late}
+    found += _unattributed(evidence, spent, accused)
+    rest = [idle_wall(evidence, spent, accused), _collectives(evidence, spent)]
+    return [*found, *(one for one in rest if one is not None)]
+
+
+def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
+    """Return the answer that costs most, with the others as what is known beside it."""
+    if not walls:
         return None
-    largest, *others = sorted(found, key=lambda one: -value_or(one.cost, 0.0))
+    largest, *others = sorted(walls, key=lambda one: -value_or(one.cost, 0.0))
     because = (*largest.because, *(one.sentence for one in others))
     advice = dict.fromkeys(text for one in (largest, *others) for text in one.advice)
     return replace(largest, because=because, advice=tuple(advice))
@@ -298,11 +311,11 @@ def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpen
             f"{percent(min(threads))}{f' to {percent(max(threads))}' if min(threads) < max(threads) else ''}"
         )
         because = (*because, f"the busiest thread of a process is on a core {busy} of the time")
+    sleep = "their processes sleep" if len(idle) > 1 else "its process sleeps"
     if threads and 1 - max(threads) >= ASLEEP * share:
         return JobAnswer(
             Wall.HOST,
-            f"Host: {nothing}, and their processes sleep{meanwhile}: they wait for data, storage or another "
-            "process.",
+            f"Host: {nothing}, and {sleep}{meanwhile}: waiting for data, storage or another process.",
             Certainty.HIGH, because=because, advice=_HOST,
         )  # fmt: skip
     if threads and 1 - min(threads) <= AWAKE * share:
@@ -372,7 +385,7 @@ def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer 
     )  # fmt: skip
 
 
-def _no_wall(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer:
+def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collection[str]) -> JobAnswer:
     """No wall found; whether there is none, the ledger of all its GPUs alone can say."""
     comms, rows = communicators(evidence), timed_rows(evidence.job)
     judged = bool(rows) and all(one.doubt is None and one.fresh for one in comms)
@@ -389,10 +402,11 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer:
             Wall.NOT_KNOWN, sentence, Certainty.LOW, because=(runs,) if runs else (),
             advice=_switches(evidence),
         )  # fmt: skip
-    nobody = judged and spent.most_waiting() < NOBODY
+    nobody = judged and not unseen and spent.most_waiting() < NOBODY
     said = (in_words(shares_of(spent.judged)), "nobody waits" if nobody else "", runs)
     seen = tuple(one for one in said if one)
-    watched = all(map(evidence.watches, (EvidenceSource.GPU, EvidenceSource.HANGS)))
+    sources = (EvidenceSource.ACTIVITY, EvidenceSource.GPU, EvidenceSource.HANGS)
+    watched = all(map(evidence.watches, sources))
     watched = watched and not any(one.source for one in comms)
     certain = Certainty.HIGH if nobody and watched else Certainty.MEDIUM
     sentence = f"Nothing of this node holds it up: {'; '.join(seen)}."

@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, job
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
 from wirewatch.cli.jobs.explain import selected
@@ -22,6 +22,7 @@ from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobSett
 from wirewatch.jobs.explain.gather import BURSTS, GPU, HANGS, jobs_of, switch_on, with_settings, with_threads
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
+from wirewatch.jobs.ledger.spent import LedgerFacts
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts, RunningJob, TimesDoubt
 
@@ -63,6 +64,7 @@ def whole() -> NodeState:
         component("gpu", gpus(0, 1, 2, 3), hot),
         component("bursts", looked(1)),
         component("hangs", None),
+        component("ledger", LedgerFacts(10.0, (healthy(),))),
     )
 
 
@@ -99,7 +101,8 @@ def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() 
     tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
     assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
     answer = decide(one)
-    assert answer.wall is Wall.NOT_KNOWN
+    assert answer.wall is Wall.NOTHING
+    assert "nobody waits" not in answer.sentence
     assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live"), 80))
 
 
@@ -110,6 +113,7 @@ def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> Non
         ("gpu", EvidenceSource.GPU),
         ("bursts", EvidenceSource.BURSTS),
         ("hangs", EvidenceSource.HANGS),
+        ("ledger", EvidenceSource.LEDGER),
     ):
         state = whole()
         known = state.components[name]
@@ -255,7 +259,7 @@ def test_collectives_in_cuda_graphs_are_said_not_to_be_timed() -> None:
     state = whole().with_component(component("jobs", JobsFacts(NOW, 1.0, (graphs,))))
     (one,) = jobs_of(state, NOW)
     assert one.sources[0].why == "812 calls are in CUDA graphs, and their communicators are not timed"
-    assert decide(one).wall is Wall.NOT_KNOWN
+    assert "nobody waits" not in decide(one).sentence
 
 
 def test_an_nccl_whose_times_are_not_proven_is_named() -> None:
