@@ -18,9 +18,11 @@ from wirewatch.nccl.settings import slowing_settings
 TITLE, GAP = 11, 2
 MOST_ROWS, MOST_RANKS = 12, 64
 MICRO = 1e-6
-_SPENT = {
-    Spent.COMPUTING: "computing", Spent.LOCAL_RANK: "waiting", Spent.OTHER_NODE: "other node",
-    Spent.WIRE: "wire", Spent.BEYOND: "beyond", Spent.IDLE: "idle", Spent.NOT_ATTRIBUTED: "not attr.",
+FOR = "for"
+_SPENT: Mapping[Spent | str, str] = {
+    Spent.COMPUTING: "computing", Spent.LOCAL_RANK: "waiting", FOR: "for GPU",
+    Spent.OTHER_NODE: "other node", Spent.WIRE: "wire", Spent.BEYOND: "beyond", Spent.IDLE: "idle",
+    Spent.NOT_ATTRIBUTED: "not attr.",
 }  # fmt: skip
 """Columns of the ledger."""
 SOURCES = {"replay": "a recording", "synthetic": "a recording that was changed"}
@@ -121,23 +123,24 @@ def _ledger(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     if isinstance(ledger, Absent):
         yield from ("", f"Where the time goes: {ledger.detail or ledger.why.value}")
         return
-    names = {gpu.uuid: gpu_name(gpu.index, gpu.uuid) for gpu in evidence.gpus}
+    numbers = {gpu.uuid: gpu.index for gpu in evidence.gpus if gpu.index.isdigit()}
     for gpus in (ledger.long, ledger.short):
         if gpus:
             seconds = min(one.seconds for one in gpus)
-            rows = [("GPU", *_SPENT.values(), "waits for"), *(_spent(one, names) for one in gpus)]
+            rows = [("GPU", *_SPENT.values()), *(_spent(one, numbers) for one in gpus)]
             yield from layout.titled(f"Where the time of the last {span(seconds)} went", rows)
     for one in ledger.long or ledger.short:
         if one.idle:
-            name = names.get(one.gpu, gpu_name(one.index, one.gpu))
+            name = gpu_name(numbers.get(one.gpu, one.index), one.gpu)
             yield from layout.indented(f"{name} idle: its process: {one.idle}")
 
 
-def _spent(one: GpuLedger, names: Mapping[str, str]) -> tuple[str, ...]:
-    whom = sorted(one.waits_for.items(), key=lambda item: -item[1])
-    waits = [f"{names.get(gpu, gpu)} {percent(share)}" for gpu, share in whom if share >= TINY]
-    shares = (percent(one.shares.get(kind, 0.0)) for kind in _SPENT)
-    return one.index if one.index.isdigit() else one.gpu, *shares, first(waits, 2) or "-"
+def _spent(one: GpuLedger, numbers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the row of a GPU, with the GPUs that it waits for, the costliest first."""
+    whom = [gpu for gpu, share in sorted(one.waits_for.items(), key=lambda item: -item[1]) if share >= TINY]
+    waits = first([numbers.get(gpu, gpu) for gpu in whom], 2)
+    shares = (percent(one.shares.get(kind, 0.0)) if isinstance(kind, Spent) else waits for kind in _SPENT)
+    return numbers.get(one.gpu, one.gpu), *shares
 
 
 def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:

@@ -126,7 +126,8 @@ def _with_reason(
             advice=("check power and cooling of that GPU; `wirewatch findings list` names the reason",),
         )  # fmt: skip
     if (less := _less_active(evidence, gpu, spent)) is not None:
-        return _host_of(replace(base, certainty=surer), begun, less, _idle_words(spent, base.gpu))
+        sure = Certainty.HIGH if late is not None else Certainty.MEDIUM
+        return _host_of(replace(base, certainty=sure), begun, less, _idle_words(spent, base.gpu))
     if not measured:
         return replace(base, advice=(_PROBE,))
     if late is not None and evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:

@@ -145,7 +145,7 @@ def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
         return None
     largest, *others = sorted(walls, key=lambda one: -value_or(one.cost, 0.0))
     because = (*largest.because, *(one.sentence for one in others))
-    advice = dict.fromkeys(text for one in (largest, *others) for text in one.advice)
+    advice = dict.fromkeys((*largest.advice, *(text for one in others for text in one.advice[:1])))
     return replace(largest, because=because, advice=tuple(advice))
 
 
@@ -246,9 +246,9 @@ def _spinning(evidence: JobEvidence, spent: JobSpending) -> str:
     unknown = {one.gpu for one in spent.judged if one.shares.get(Spent.NOT_ATTRIBUTED, 0.0) >= HALF}
     idle = {uuid for uuid, share in spent.idle().items() if share.value >= HALF}
     rest = [value_or(gpu.power, 0.0) for gpu in evidence.gpus if gpu.uuid in idle]
-    said = []
+    said: list[str] = []
     for gpu in evidence.gpus:
-        name = gpu_name(gpu.index, gpu.uuid, evidence.host)
+        name = gpu_name(gpu.index, gpu.uuid, "" if said else evidence.host)
         if gpu.uuid in unknown and value_or(gpu.utilisation, 0.0) >= SPINS:
             watts = value_or(gpu.power, 0.0)
             power = f" at {'idle power, ' * (0 < watts <= REST * max(rest, default=0.0))}{watts:.0f} W"
@@ -271,7 +271,8 @@ def idle_wall(
     if not idle:
         return None
     every = len(idle) == len(evidence.gpus)
-    names = first([gpu_name(gpu.index, gpu.uuid, evidence.host) for gpu in idle], _GPUS)
+    names = first([gpu_name(gpu.index, gpu.uuid) for gpu in idle], _GPUS)
+    names += f" of {evidence.host}" if evidence.host else ""
     amount = min(shares[gpu.uuid] for gpu in idle)
     doubts = _COARSE if coarse else ()
     if not every:

@@ -93,7 +93,7 @@ def job(
 
 
 def spent(
-    number: int, waits: Mapping[int, float] | None = None, does: str = "", seconds: float = 300.0,
+    number: int, waits: Mapping[int, float] | None = None, *, does: str = "", seconds: float = 300.0,
     **shares: float,
 ) -> GpuLedger:  # fmt: skip
     """The ledger of a GPU: `waits` for others by number, `shares` by name of their kind; it computes else."""
@@ -114,12 +114,12 @@ def ledger(*long: GpuLedger, short: Sequence[GpuLedger] | None = None, **changes
 
 def healthy(**shares: float) -> JobLedger:
     """Four GPUs that compute but for 2 % on the wire, or these shares."""
-    return ledger(*(spent(n, **(shares or {"wire": 0.02})) for n in range(RANKS)))
+    return ledger(*(spent(n, None, does="", **(shares or {"wire": 0.02})) for n in range(RANKS)))
 
 
 def waiting(late: int, share: float, of: int = RANKS, **shares: float) -> JobLedger:
     """All GPUs wait for the `late` one for a share of the time; that one has the `shares`."""
-    gpus = (spent(n, **shares) if n == late else spent(n, {late: share}) for n in range(of))
+    gpus = (spent(n, None, does="", **shares) if n == late else spent(n, {late: share}) for n in range(of))
     return ledger(*gpus)
 
 

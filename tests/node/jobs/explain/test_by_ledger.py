@@ -85,7 +85,7 @@ CASES: Mapping[str, tuple[JobEvidence, Wall, str, Certainty]] = {
             spent(n, idle=0.5, does="sleeps") if n == 1 else spent(n, {1: 0.55}) for n in range(RANKS)
         ))), Wall.HOST,
         ("Host: 3 of 4 GPUs wait for rank 1 on GPU 1, which costs 55 % of the time: something runs on its "
-        "GPU only 50 % of the time, on the others 100 %, so its process keeps it waiting (sleeps)."), HIGH,
+        "GPU only 50 % of the time, on the others 100 %, so its process keeps it waiting (sleeps)."), MEDIUM,
     ),
     "it has more work": (
         evidence(job(), book=waiting(3, 0.1), more=MoreWork("GPU-3", "3", 0.1, 0.09, "tensor 78 %")),
@@ -372,7 +372,7 @@ def test_the_host_is_in_the_text_where_it_is_known() -> None:
 
 
 SHARES = st.sampled_from((0.0, 0.005, 0.01, 0.029, 0.031, 0.049, 0.06, 0.12, 0.3, 0.7))
-KINDS = [kind for kind in Spent if kind is not Spent.COMPUTING]
+KINDS: list[Spent] = [kind for kind in Spent if kind is not Spent.COMPUTING]
 
 
 @st.composite
@@ -383,7 +383,7 @@ def books(draw: st.DrawFn) -> JobLedger:
         return [one(number) for number in range(RANKS)]
 
     def one(number: int) -> GpuLedger:
-        shares = {kind: draw(SHARES) for kind in KINDS}
+        shares: dict[Spent, float] = {kind: draw(SHARES) for kind in KINDS}
         most = max(1.0, sum(shares.values()))
         shares = {kind: share / most for kind, share in shares.items()}
         shares[Spent.COMPUTING] = 1 - sum(shares.values())

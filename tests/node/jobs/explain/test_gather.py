@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, ledger, spent
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
 from wirewatch.cli.jobs.explain import selected
@@ -14,15 +14,23 @@ from wirewatch.collectors.gpu import GpuFacts, GpuNow
 from wirewatch.collectors.nvlink import NvlinkFacts
 from wirewatch.collectors.nvlink.model import NvlinkLink
 from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.owners import PROBE
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.documents.jobs import explain
 from wirewatch.jobs.bursts import BurstFacts, BurstFigures, BurstLook
-from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobSettings, SourceStatus, Wall
+from wirewatch.jobs.explain.evidence import (
+    NOT_WATCHED,
+    EvidenceSource,
+    JobEvidence,
+    JobSettings,
+    SourceStatus,
+    Wall,
+)
 from wirewatch.jobs.explain.gather import BURSTS, GPU, HANGS, jobs_of, switch_on, with_settings, with_threads
 from wirewatch.jobs.explain.walls import decide
-from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
-from wirewatch.jobs.ledger.spent import LedgerFacts
+from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
+from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts, RunningJob, TimesDoubt
 
@@ -567,3 +575,68 @@ def test_the_processes_of_a_job_are_those_of_its_gpus_and_of_ranks_without_a_gpu
     assert one.pids == tuple(PIDS + n for n in range(4))
     assert replace(one, job=GONE).pids == tuple(PIDS + n for n in range(1, 4))
     assert not replace(one, sources=()).watches(EvidenceSource.TAP)
+
+
+def probing(*numbers: int) -> HangFacts:
+    """The probe of wirewatch has these GPUs."""
+    return HangFacts((), owners={PIDS + n: PROBE if n in numbers else f"parent:{n}" for n in range(4)})
+
+
+def test_a_probe_is_no_job() -> None:
+    state = node(component("gpu", gpus(0, 1, 2)), component("hangs", probing(0, 1)))
+    (one,) = jobs_of(state, NOW)
+    assert [gpu.uuid for gpu in one.gpus] == [gpu_uuid(2)]
+    assert jobs_of(node(component("gpu", gpus(0, 1)), component("hangs", probing(0, 1))), NOW) == ()
+
+
+def test_a_probe_beside_a_job_is_none_of_its_processes() -> None:
+    both = GpuFacts(frozenset(), {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS, PIDS + 1}))})
+    (one,) = jobs_of(node(component("gpu", both), component("hangs", probing(0))), NOW)
+    assert (one.name, one.pids) == (f"pid:{PIDS + 1}", (PIDS + 1,))
+
+
+def standing(*numbers: int, pids: bool = True) -> HangFacts:
+    held = {gpu_uuid(n): frozenset({PIDS + n if pids else 0}) for n in numbers}
+    return HangFacts((), standing=(StandingJob(held, NOW - 14, "no byte moves"),))
+
+
+@pytest.mark.parametrize(
+    ("guard", "facts", "stands"),
+    [
+        ("its processes", standing(0, 1), True),
+        ("its GPUs, of processes that are not known", standing(0, pids=False), True),
+        ("other GPUs", standing(4, pids=False), False),
+        ("other processes", standing(5), False),
+        ("nobody", HangFacts(()), False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_job_that_stands_still_is_found_by_processes_or_gpus(
+    guard: str, facts: HangFacts, *, stands: bool
+) -> None:
+    (one,) = jobs_of(whole().with_component(component("hangs", facts)), NOW)
+    assert (one.standing is not None) is stands, guard
+    assert (decide(one).wall is Wall.STANDING) is stands
+
+
+def test_a_ledger_is_that_of_the_job_s_gpus() -> None:
+    few, other = ledger(spent(0), name="few"), ledger(spent(4), spent(5), name="other")
+    every = LedgerFacts(10.0, (other, few, replace(healthy(), name="own")))
+    (one,) = jobs_of(whole().with_component(component("ledger", every)), NOW, "gpu-017")
+    assert isinstance(one.ledger, JobLedger)
+    assert (one.ledger.name, one.host) == ("own", "gpu-017")
+    (one,) = jobs_of(whole().with_component(component("ledger", LedgerFacts(10.0, (other,)))), NOW)
+    status = status_of(one, EvidenceSource.LEDGER)
+    assert (one.ledger, status.watched) == (NOT_WATCHED, False)
+    assert status.why == "it has nothing of these GPUs yet"
+    assert decide(one).wall is Wall.NOT_KNOWN
+
+
+def test_a_hang_that_is_only_suspected_is_said_so() -> None:
+    state = node(component("gpu", gpus(0, 1, 2, 3)), component("hangs", hanging(0, 1, 3, pids=True)))
+    facts = state.components["hangs"].facts
+    assert isinstance(facts, HangFacts)
+    guessed = replace(facts, now=tuple(replace(one, kind=HangKind.SUSPECTED) for one in facts.now))
+    sure, guess = (jobs_of(state.with_component(component("hangs", f)), NOW)[0] for f in (facts, guessed))
+    assert sure.hang is not None
+    assert guess.hang == replace(sure.hang, suspected=True)
