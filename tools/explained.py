@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+<<<<<<< HEAD
 from tests.node.cli.topnodes import finding, held, people, snapshot
+=======
+from tests.node.cli.topnodes import finding, snapshot
+from tests.node.jobs.explain.cases import printed
+>>>>>>> ba29ba80 (docs/explain.md and ADR 0091: the first line speaks from the ledger and holds)
 from tests.node.jobs.explain.drawn import evidence, job, late
 from tests.node.jobs.explain.drawnnodes import watched
 from tests.node.jobs.ringjobs import FSDP, LATE, P2P_OFF, JobShape
@@ -46,6 +51,11 @@ def _of_job(shape: JobShape) -> Callable[[], str]:
     return printed
 
 
+def _of_case(name: str) -> Callable[[], str]:
+    """The page of a golden text, down to the tables of its ledger."""
+    return lambda: printed()[name].partition("\nRanks and GPUs")[0].rstrip()
+
+
 def _hang() -> str:
     """Of a bundled recording and overlay, as the command beside it plays them."""
     document = played(NodeSource(None, "demo-dgx-h200", ("job-hang-stopped",))).snapshot().jobs
@@ -67,5 +77,8 @@ _EXAMPLES: Mapping[str, Callable[[], str]] = {
     "p2p off": _of_job(replace(P2P_OFF, settings={"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "WARN"})),
     "fsdp": _of_job(FSDP),
     "hang": _hang,
+    "stalling": _of_case("stalling"),
+    "standing": _of_case("standing"),
+    "not attributed": _of_case("not-attributed"),
     "top": _top,
 }
