@@ -7,7 +7,7 @@ from wirewatch.core.words import GB, count, first, percent, size, span
 from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.state import HintKind
 from wirewatch.jobs.explain.evidence import Wall
-from wirewatch.jobs.explain.spending import ledger_shares
+from wirewatch.jobs.explain.spending import NOBODY, ledger_shares
 from wirewatch.jobs.explain.words import in_words
 from wirewatch.jobs.hangs import HangFacts, HangingJob, PastHang
 from wirewatch.jobs.running import algorithm_words
@@ -115,7 +115,9 @@ def _waits_for(job: RunningJob, gpus: Sequence[GpuTime]) -> Cell:
         which = f"GPU {job.late.index}" if job.late.index else f"rank {job.late.rank}"
         return Cell(f"{which}, {percent(job.late.cost)} of the time", "warn", strong=True)
     latest = max(gpus, key=lambda gpu: gpu.late)
-    return Cell("nobody" if latest.late < LATE else f"GPU {latest.index} at times", "quiet")
+    if latest.late >= LATE:
+        return Cell(f"GPU {latest.index} at times", "quiet")
+    return Cell("nobody" if max(gpu.waiting for gpu in gpus) < NOBODY else "no single GPU", "quiet")
 
 
 def _range(shares: Sequence[float]) -> Cell:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, ledger, spent
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, ledger, spent, waiting
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
 from wirewatch.cli.jobs.explain import selected
@@ -18,6 +18,7 @@ from wirewatch.core.owners import PROBE
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.documents.jobs import explain
+from wirewatch.documents.judged import jobs
 from wirewatch.jobs.bursts import BurstFacts, BurstFigures, BurstLook
 from wirewatch.jobs.explain.evidence import (
     NOT_WATCHED,
@@ -28,6 +29,7 @@ from wirewatch.jobs.explain.evidence import (
     Wall,
 )
 from wirewatch.jobs.explain.gather import BURSTS, GPU, HANGS, jobs_of, switch_on, with_settings, with_threads
+from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
 from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts
@@ -640,3 +642,30 @@ def test_a_hang_that_is_only_suspected_is_said_so() -> None:
     sure, guess = (jobs_of(state.with_component(component("hangs", f)), NOW)[0] for f in (facts, guessed))
     assert sure.hang is not None
     assert guess.hang == replace(sure.hang, suspected=True)
+
+
+def test_the_document_of_jobs_goes_on_with_what_is_shown() -> None:
+    answers, state = HeldAnswers(), whole()
+    late = LedgerFacts(10.0, (waiting(1, 0.3),))
+    other = state.with_component(component("ledger", replace(late, jobs=(waiting(2, 0.4),))))
+    state = state.with_component(component("ledger", late))
+
+    def first(known: NodeState, at: float, shown: HeldAnswers | None) -> tuple[str, float]:
+        (one,) = jobs(known, at, "live", shown, "gpu-017").jobs
+        return one.answer.sentence, one.since
+
+    before = first(state, NOW, answers)
+    assert "rank 1 on GPU 1 of gpu-017, which costs 30 %" in before[0]
+    assert first(other, NOW + 5, answers) == before
+    assert first(other, NOW + 5, None)[0] != before[0]
+    after = first(other, NOW + 15, answers)
+    assert "rank 2 on GPU 2 of gpu-017, which costs 40 %" in after[0]
+    assert after[1] == NOW + 15
+
+
+def test_two_jobs_of_one_owner_are_both_there() -> None:
+    """One carries the tap, the other does not."""
+    facts = HangFacts((), owners={PIDS + 9: "slurm:4711"})
+    state = whole().with_component(component("hangs", facts))
+    state = state.with_component(component("gpu", gpus(0, 1, 2, 3, 9)))
+    assert [one.evidence.name for one in jobs(state, NOW, "live").jobs] == ["slurm:4711"] * 2
