@@ -60,9 +60,10 @@ def _by_ledger(evidence: JobEvidence, uuid: str, spent: JobSpending) -> JobAnswe
         return _uneven(evidence, more, late, share)
     who = late_name(evidence, late) if late else gpu_rank_name(evidence, uuid)
     waits = f"{spent.waiting_for(uuid)} of {len(evidence.gpus)} GPUs wait"
-    begun = f"{_others(evidence, late) if late else waits} for {who}, which costs {share}"
+    most = late is not None and late.at_most
+    begun = f"{_others(evidence, late) if late else waits} for {who}, which costs {'at most ' * most}{share}"
     base = JobAnswer(
-        Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.MEDIUM, share.value,
+        Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW if most else Certainty.MEDIUM, share.value,
         because=(late.text,) if late else (), doubts=_other_nodes(evidence, late), gpu=uuid,
     )  # fmt: skip
     return _with_reason(evidence, base, begun, spent, late)

@@ -24,7 +24,7 @@ from wirewatch.jobs.explain.spending import HALF, NAMED, NOBODY, JobSpending, Ti
 from wirewatch.jobs.explain.wires import on_wire, timed_rows
 from wirewatch.jobs.explain.words import gpu_name, in_words, operation, percent, rate
 from wirewatch.jobs.ledger.spent import RankBehind, Spent
-from wirewatch.jobs.times import OperationTimes
+from wirewatch.jobs.times import CommunicatorTimes, OperationTimes
 
 STILL = 10.0
 """Seconds without a call from which on a rank behind the others makes a job stand still."""
@@ -58,7 +58,11 @@ _LAUNCH = (
 
 def decide(evidence: JobEvidence) -> JobAnswer:
     """The wall that a job hits, with what shows it, what is not known, and what to do; pure."""
-    answer = _hang(evidence) or _standing(evidence) or _starting(evidence) or _by_shares(evidence)
+    answer = _hang(evidence) or _standing(evidence)
+    if answer is None:
+        answer = _by_shares(evidence)
+        if not isinstance(evidence.ledger, Absent) and evidence.ledger.starting:
+            answer = answer if _timed(evidence, answer) else _STARTING
     return replace(answer, doubts=(*answer.doubts, *_doubts(evidence, answer)))
 
 
@@ -119,11 +123,19 @@ def _behind(evidence: JobEvidence, one: RankBehind) -> str:
     return f"{rank} on {gpu} has not launched {count(one.calls, 'collective')} that others have{does}"
 
 
-def _starting(evidence: JobEvidence) -> JobAnswer | None:
-    if isinstance(evidence.ledger, Absent) or not evidence.ledger.starting:
-        return None
-    sentence = "Starting: it was first seen less than a minute ago, or has not worked yet."
-    return JobAnswer(Wall.STARTING, sentence, Certainty.LOW, advice=("ask again in a minute",))
+_STARTING = JobAnswer(
+    Wall.STARTING, "Starting: it was first seen less than a minute ago, or has not worked yet.",
+    Certainty.LOW, advice=("ask again in a minute",),
+)  # fmt: skip
+
+
+def _timed(evidence: JobEvidence, answer: JobAnswer) -> bool:
+    """Whether windows of timed collectives name what an answer names, and the ledger shows it."""
+    job = evidence.job
+    if isinstance(job, Absent) or answer.certainty is Certainty.LOW:
+        return False
+    named = job.late is not None and answer.gpu == job.late.gpu
+    return named or (job.wire is not None and answer.wall is Wall.SLOW_WIRE)
 
 
 def _walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
@@ -389,21 +401,22 @@ def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer 
 def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collection[str]) -> JobAnswer:
     """No wall found; whether there is none, the ledger of all its GPUs alone can say."""
     comms, rows = communicators(evidence), timed_rows(evidence.job)
-    judged = bool(rows) and all(one.doubt is None and one.fresh for one in comms)
-    runs = f"the collectives run at {speed(rows)}" if rows else ""
+    timed = [one.doubt is None and one.fresh for one in comms]
+    runs = f"the collectives run at {speed(rows)}" if rows and any(timed) else ""
     lost = (
         [] if spent is None else [g for g in evidence.gpus if all(one.gpu != g.uuid for one in spent.judged)]
     )
     if spent is None or lost:
         of = f" of {first([gpu_name(gpu.index, gpu.uuid) for gpu in lost], _GPUS)}" if lost else ""
-        missing = "" if rows else "its collectives are not timed, and "
+        missing = "" if runs else "its collectives are not timed, and "
         missing += f"the time{of} is not accounted for: its waiting ledger is not watched"
         sentence = f"Not known what holds it up: {runs and f'{runs}, but '}{missing}."
         return JobAnswer(
             Wall.NOT_KNOWN, sentence, Certainty.LOW, because=(runs,) if runs else (),
             advice=_switches(evidence),
         )  # fmt: skip
-    nobody = judged and not unseen and spent.most_waiting() < NOBODY
+    nobody = bool(runs) and all(timed) and all(map(_waits_little, comms))
+    nobody = nobody and not unseen and spent.most_waiting() < NOBODY
     said = (in_words(shares_of(spent.judged)), "nobody waits" if nobody else "", runs)
     seen = tuple(one for one in said if one)
     sources = (EvidenceSource.ACTIVITY, EvidenceSource.GPU, EvidenceSource.HANGS)
@@ -412,6 +425,11 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collectio
     certain = Certainty.HIGH if nobody and watched else Certainty.MEDIUM
     sentence = f"Nothing of this node holds it up: {'; '.join(seen)}."
     return JobAnswer(Wall.NOTHING, sentence, certain, 0.0, because=seen[1:])
+
+
+def _waits_little(comm: CommunicatorTimes) -> bool:
+    """Whether no rank of its newest window waits for as much as is not called nobody."""
+    return comm.newest is not None and all(rank.waiting < NOBODY for rank in comm.newest.ranks)
 
 
 def _switches(evidence: JobEvidence) -> tuple[str, ...]:

@@ -348,6 +348,15 @@ LAUNCHED = (
          "Hang: rank 2 is stopped."),
         ("it starts", evidence(job(), book=replace(waiting(1, 0.5), starting=True)), Wall.STARTING,
          "Starting: it was first seen less than a minute ago, or has not worked yet."),
+        ("it starts, and the tap names a late rank", evidence(
+            job(late=late(1)), book=replace(waiting(1, 0.5), starting=True)), Wall.LATE_RANK, "Collectives"),
+        ("it starts, and the tap names a slow wire", evidence(
+            job(row(25e9), wire=slow(25e9), share=0.45),
+            book=replace(healthy(beyond=0.4), starting=True)), Wall.SLOW_WIRE, "Collectives: the wire is"),
+        ("it starts, and the tap names another rank", evidence(
+            job(late=late(2)), book=replace(waiting(1, 0.5), starting=True)), Wall.STARTING, "Starting"),
+        ("it starts, and the ledger shows less", evidence(
+            job(late=late(1, 0.5)), book=replace(waiting(1, 0.04), starting=True)), Wall.STARTING, "Start"),
         ("it starts, and a rank is behind", evidence(job(), book=replace(
             healthy(), starting=True, behind=(BEHIND,))), Wall.STANDING, "Stands still since 12 s"),
         ("it starts, and hangs", evidence(job(), hang=HANG, book=replace(healthy(), starting=True)),
