@@ -53,7 +53,11 @@ def _of_job(shape: JobShape) -> Callable[[], str]:
 
 def _of_case(name: str) -> Callable[[], str]:
     """The page of a golden text, down to the tables of its ledger."""
-    return lambda: printed()[name].partition("\nRanks and GPUs")[0].rstrip()
+
+    def shortened() -> str:
+        return printed()[name].partition("\nRanks and GPUs")[0].rstrip()
+
+    return shortened
 
 
 def _hang() -> str:
