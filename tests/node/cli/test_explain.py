@@ -17,6 +17,7 @@ from tests.node.cli.replies import reply as http
 from tests.node.cli.replies import replying, server
 from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
+from tests.node.jobs.explain.cases import CASES
 from tests.node.jobs.explain.drawn import NOW, evidence, job, late, row, waiting
 from tests.processes import run_wirewatch
 from wirewatch.cli.jobs import explain as module
@@ -58,6 +59,17 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, s
     with Daemon(("--replay", "h200x4-idle", "--overlay", "gpu-busy"), folder, config) as running:
         running.ready()
         yield running, path
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_job_with_its_ledger_is_of_its_schema_and_is_read_again(case: str) -> None:
+    body = document(CASES[case]())
+    assert complaints("wirewatch.jobs.1", body.decode()) == []
+    (read,) = JOBS.validate_json(body).jobs
+    assert read.evidence == CASES[case]()
+    wrong = json.loads(body)
+    wrong["jobs"][0]["evidence"]["ledger"]["long"][0]["shares"]["resting"] = 0.1
+    assert complaints("wirewatch.jobs.1", json.dumps(wrong))
 
 
 def test_the_daemon_s_jobs_are_of_their_schema(daemon: tuple[Daemon, str]) -> None:

@@ -145,7 +145,7 @@ def _walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
     if spent is None:
         rest = [idle_wall(evidence, None), _memory(evidence), _collectives(evidence, None)]
         return found or [one for one in rest if one is not None][:1]
-    accused = {one.gpu for one in late}
+    accused = {one.gpu for one in late if DISAGREES not in one.doubts}
     found += _unattributed(evidence, spent, accused)
     rest = [idle_wall(evidence, spent, accused), _collectives(evidence, spent)]
     return [*found, *(one for one in rest if one is not None)]
