@@ -9,12 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-<<<<<<< HEAD
 from tests.node.cli.topnodes import finding, held, people, snapshot
-=======
-from tests.node.cli.topnodes import finding, snapshot
 from tests.node.jobs.explain.cases import printed
->>>>>>> ba29ba80 (docs/explain.md and ADR 0091: the first line speaks from the ledger and holds)
 from tests.node.jobs.explain.drawn import evidence, job, late
 from tests.node.jobs.explain.drawnnodes import watched
 from tests.node.jobs.ringjobs import FSDP, LATE, P2P_OFF, JobShape
