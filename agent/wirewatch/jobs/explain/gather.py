@@ -27,6 +27,7 @@ from wirewatch.jobs.explain.evidence import (
     MoreWork,
     SourceStatus,
 )
+from wirewatch.jobs.gpugroups import gpu_groups, job_name
 from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
 from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts
 from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
@@ -36,8 +37,6 @@ F = TypeVar("F")
 JOBS, LOCKSTEP, GPU, BURSTS, HANGS, NVLINK = "jobs", "lockstep", "gpu", "bursts", "hangs", "nvlink"
 LEDGER = "ledger"
 """Collectors."""
-NAMED = frozenset({"slurm", "pod", "container"})
-"""Kinds of owners that name a job."""
 TAP_ON = (
     "install the tap with `wirewatch jobs install DIR` and name it in the job's NCCL_PROFILER_PLUGIN "
     "(docs/jobs.md)"
@@ -104,14 +103,8 @@ def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
 def _of_gpus(state: NodeState, uuids: Iterable[str], now: float) -> JobEvidence:
     gpus = tuple(_gpu(state, uuid, "", ()) for uuid in uuids)
     pids = sorted(pid for gpu in gpus for pid in gpu.pids)
-    names = {_owners(state).get(pid, "") for pid in pids}
-    name = names.pop() if len(names) == 1 else ""
-    name = name if _is_named(name) else f"pid:{pids[0]}"
+    name = job_name(pids, _owners(state))
     return _completed(state, JobEvidence(name, now, _sorted(gpus), _NO_TAP))
-
-
-def _is_named(owner: str) -> bool:
-    return owner.partition(":")[0] in NAMED
 
 
 def _owners(state: NodeState) -> Mapping[int, str]:
@@ -207,35 +200,12 @@ def _with_window(gpu: JobGpu, window: GpuWindow) -> JobGpu:
 
 
 def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
-    """GPUs of each job without the tap: of one owner or process, or in a hang or lockstep; largest first."""
-    gpus, owners = state.facts(GpuFacts), _owners(state)
+    """GPUs of each job without the tap; largest first."""
+    gpus, facts = state.facts(GpuFacts), _facts(state, LockstepFacts, LOCKSTEP)
     known = {uuid: _pids(state, now) for uuid, now in (gpus.now if gpus else {}).items() if uuid not in taken}
-    groups: list[set[str]] = [set(hang.processes) for hang in _hanging(state)]
-    groups.append(_in_step(state, known))
-    shared: dict[str, set[str]] = {}
-    for uuid, pids in known.items():
-        for pid in pids:
-            shared.setdefault(owners.get(pid) or f"pid:{pid}", set()).add(uuid)
-    left = {uuid for uuid, pids in known.items() if pids}
-    found = []
-    for first in known:
-        if first not in left:
-            continue
-        job = {first}
-        while more := {uuid for one in (*groups, *shared.values()) if one & job for uuid in one & left} - job:
-            job |= more
-        left -= job
-        found.append(tuple(uuid for uuid in known if uuid in job))
-    yield from sorted(found, key=len, reverse=True)
-
-
-def _in_step(state: NodeState, known: Mapping[str, Sequence[int]]) -> set[str]:
-    """The GPUs that run in lockstep now; none where owners that have names say that they are several jobs."""
-    facts = _facts(state, LockstepFacts, LOCKSTEP)
-    if facts is None or not facts.in_step:
-        return set()
-    owners = {_owners(state).get(pid, "") for uuid in facts.windows for pid in known.get(uuid, ())}
-    return set(facts.windows) if sum(map(_is_named, owners)) < 2 else set()  # noqa: PLR2004
+    hanging = [hang.processes.keys() for hang in _hanging(state)]
+    in_step = facts.windows.keys() if facts and facts.in_step else ()
+    yield from gpu_groups(known, _owners(state), hanging, in_step)
 
 
 def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
