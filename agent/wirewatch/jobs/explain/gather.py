@@ -151,13 +151,21 @@ def _is_of(processes: Mapping[str, Iterable[int]], evidence: JobEvidence) -> boo
 
 
 def _ledger(state: NodeState, evidence: JobEvidence) -> JobLedger | Absent:
-    """The ledger that has most of the job's GPUs."""
-    facts, here = state.facts(LedgerFacts), {gpu.uuid for gpu in evidence.gpus}
-    if facts is None or _status(state, LEDGER) is not None:
+    """The ledgers of the job's GPUs as one: before owners are known, each process has its own."""
+    facts, here = _facts(state, LedgerFacts, LEDGER), {gpu.uuid for gpu in evidence.gpus}
+    found = [one for one in (facts.jobs if facts else ()) if here & {g.gpu for g in (*one.short, *one.long)}]
+    if not found:
         return NOT_WATCHED
-    shared = [(len(here & {gpu.gpu for gpu in (*one.short, *one.long)}), one) for one in facts.jobs]
-    most, found = max(shared, key=lambda one: one[0], default=(0, None))
-    return found if found is not None and most else NOT_WATCHED
+    short, long = (
+        tuple(gpu for one in found for gpu in getattr(one, window) if gpu.gpu in here)
+        for window in ("short", "long")
+    )
+    behind = tuple(rank for one in found for rank in one.behind if rank.gpu in here)
+    pids = tuple(pid for one in found for pid in one.pids)
+    return JobLedger(
+        found[0].name, pids, min(one.since for one in found), any(one.starting for one in found), short, long,
+        behind,
+    )  # fmt: skip
 
 
 def _hanging(state: NodeState) -> tuple[HangingJob, ...]:

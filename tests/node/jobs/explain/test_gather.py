@@ -32,7 +32,7 @@ from wirewatch.jobs.explain.gather import BURSTS, GPU, HANGS, jobs_of, switch_on
 from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
-from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts
+from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts, RankBehind
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts, RunningJob, TimesDoubt
 
@@ -621,13 +621,16 @@ def test_a_job_that_stands_still_is_found_by_processes_or_gpus(
     assert (decide(one).wall is Wall.STANDING) is stands
 
 
-def test_a_ledger_is_that_of_the_job_s_gpus() -> None:
-    few, other = ledger(spent(0), name="few"), ledger(spent(4), spent(5), name="other")
-    every = LedgerFacts(10.0, (other, few, replace(healthy(), name="own")))
-    (one,) = jobs_of(whole().with_component(component("ledger", every)), NOW, "gpu-017")
+def test_the_ledgers_of_a_job_s_gpus_are_one() -> None:
+    behind = RankBehind(1, "0xabc", gpu_uuid(1), "1", None, 2, 12.0)
+    halves = (ledger(spent(0), spent(9), since=8.0), ledger(spent(4), spent(5)),
+              ledger(*(spent(n) for n in (1, 2, 3)), starting=True, since=5.0, behind=(behind,)))  # fmt: skip
+    (one,) = jobs_of(whole().with_component(component("ledger", LedgerFacts(10.0, halves))), NOW, "gpu-017")
     assert isinstance(one.ledger, JobLedger)
-    assert (one.ledger.name, one.host) == ("own", "gpu-017")
-    (one,) = jobs_of(whole().with_component(component("ledger", LedgerFacts(10.0, (other,)))), NOW)
+    assert [gpu.index for gpu in one.ledger.long] == [gpu.index for gpu in one.ledger.short] == list("0123")
+    assert (one.ledger.starting, one.ledger.since, one.ledger.behind) == (True, 5.0, (behind,))
+    assert one.host == "gpu-017"
+    (one,) = jobs_of(whole().with_component(component("ledger", LedgerFacts(10.0, halves[1:2]))), NOW)
     status = status_of(one, EvidenceSource.LEDGER)
     assert (one.ledger, status.watched) == (NOT_WATCHED, False)
     assert status.why == "it has nothing of these GPUs yet"
