@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.node.cli.topnodes import finding, held, people, snapshot
+from tests.node.jobs.explain.cases import printed
 from tests.node.jobs.explain.drawn import evidence, job, late
 from tests.node.jobs.explain.drawnnodes import watched
 from tests.node.jobs.ringjobs import FSDP, LATE, P2P_OFF, JobShape
@@ -46,6 +47,15 @@ def _of_job(shape: JobShape) -> Callable[[], str]:
     return printed
 
 
+def _of_case(name: str) -> Callable[[], str]:
+    """The page of a golden text, down to the tables of its ledger."""
+
+    def shortened() -> str:
+        return printed()[name].partition("\nRanks and GPUs")[0].rstrip()
+
+    return shortened
+
+
 def _hang() -> str:
     """Of a bundled recording and overlay, as the command beside it plays them."""
     document = played(NodeSource(None, "demo-dgx-h200", ("job-hang-stopped",))).snapshot().jobs
@@ -67,5 +77,8 @@ _EXAMPLES: Mapping[str, Callable[[], str]] = {
     "p2p off": _of_job(replace(P2P_OFF, settings={"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "WARN"})),
     "fsdp": _of_job(FSDP),
     "hang": _hang,
+    "stalling": _of_case("stalling"),
+    "standing": _of_case("standing"),
+    "not attributed": _of_case("not-attributed"),
     "top": _top,
 }

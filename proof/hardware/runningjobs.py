@@ -195,9 +195,10 @@ class HealthySeen:
 
     @property
     def unwalled(self) -> bool:
-        """No wall is said, and that there is none most of the time; between windows it may not be known."""
-        nothing, unknown = (self.walls.get(wall.value, 0) for wall in (Wall.NOTHING, Wall.NOT_KNOWN))
-        return nothing > unknown and nothing + unknown == sum(self.walls.values())
+        """No wall is said, and that there is none most of the time; it may start, or not be known between."""
+        quiet = (Wall.NOTHING, Wall.NOT_KNOWN, Wall.STARTING)
+        nothing, *others = (self.walls.get(wall.value, 0) for wall in quiet)
+        return nothing > sum(others) and nothing + sum(others) == sum(self.walls.values())
 
     def add(self, answers: Sequence[Answer], findings: Sequence[Answer], scrape: Scrape) -> None:
         """One look at what the daemon says."""

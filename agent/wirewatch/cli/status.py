@@ -23,6 +23,7 @@ from wirewatch.cli.progress import under_way
 from wirewatch.core import words
 from wirewatch.core.types import Subject, Unusable
 from wirewatch.documents.health import GpuStatus, HeadlineProbe, PortStatus, StatusDocument
+from wirewatch.jobs.explain.words import in_words
 from wirewatch.server.sockets import demo_path
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 """For a poll of our own, in which a driver may have to wake up."""
 SHOWN = 5
-"""Findings that are shown; `wirewatch findings list` has all."""
+"""Findings, and jobs, that are shown; `wirewatch findings list` and `wirewatch top` have all."""
 BETWEEN = "; "
 HEAD, LEAST = 11, 20
 """Characters of what a line is about, and of its text, at least."""
@@ -160,7 +161,7 @@ def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     if document.gpudirect:
         yield _gpudirect(document.gpudirect)
     yield from _probe(document)
-    yield _jobs(document)
+    yield from _jobs(document)
     if document.by != "own" or document.source == "live":
         yield from _read(document)
     yield from _findings(document)
@@ -244,9 +245,18 @@ def _headline(probe: HeadlineProbe) -> str:
     return f"{got}, {due}; {words.short_span(probe.age_seconds)} ago"
 
 
-def _jobs(document: StatusDocument) -> StatusLine:
-    jobs = [f"{one.job} on {one.gpus} GPUs ({one.wall})" for one in document.jobs]
-    return StatusLine("jobs", words.first(jobs) if jobs else "none seen", "" if jobs else "quiet")
+def _jobs(document: StatusDocument) -> Iterator[StatusLine]:
+    """Each job with its first line, and how it spends its time."""
+    if not document.jobs:
+        yield StatusLine("jobs", "none seen", "quiet")
+    for number, one in enumerate(document.jobs[:SHOWN]):
+        said = f": {one.sentence}" if one.sentence else ""
+        on = words.count(one.gpus, "GPU")
+        yield StatusLine("" if number else "jobs", f"{one.job} on {on} ({one.wall}){said}")
+        if one.shares:
+            yield StatusLine("", in_words(one.shares), "quiet")
+    if (more := len(document.jobs) - SHOWN) > 0:
+        yield StatusLine("", f"{more} more: `wirewatch top`")
 
 
 def _read(document: StatusDocument) -> Iterator[StatusLine]:

@@ -16,6 +16,8 @@ from wirewatch.core.ports import Sysfs
 from wirewatch.core.types import Absent, value_or, whole
 
 CONTAINER = "container:"
+PROBE = "probe"
+"""In place of an owner: a probe of wirewatch itself."""
 CONTAINER_DIGITS = 12
 """Of a container's id, as docker and podman list them."""
 SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")

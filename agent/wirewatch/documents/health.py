@@ -207,11 +207,16 @@ class HeadlineProbe:
 
 @dataclass(frozen=True, slots=True)
 class StatusJob:
-    """A running job, on how many GPUs of this node, and the wall that it hits."""
+    """A running job, on how many GPUs of this node, and the wall that it hits, with the first line about it.
+
+    `shares` of its time by kind, the mean of its GPUs over the last minutes; empty where that is not known.
+    """
 
     job: str
     gpus: int
     wall: str
+    sentence: str = ""
+    shares: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from wirewatch.core.jobs import Ring, RingsReading
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.jobs.explain.evidence import JobAnswer, JobEvidence
+from wirewatch.jobs.explain.held import HeldAnswer, held
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.tap.carriers import Carriers, CarrierStatus
 from wirewatch.jobs.times import UNTIMED
@@ -15,10 +16,14 @@ from wirewatch.jobs.times import UNTIMED
 
 @dataclass(frozen=True, slots=True)
 class ExplainedJob:
-    """A running job: which wall it hits, and all that is known of it."""
+    """A running job: which wall it hits, and all that is known of it.
+
+    `since`: Unix seconds from which on the answer has this sentence, 0 where that is not known.
+    """
 
     answer: JobAnswer
     evidence: JobEvidence
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +134,11 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-def explain(evidence: JobEvidence, at: float, source: str) -> ExplainDocument:
-    """The document of one job, decided again on this evidence."""
-    answer = decide(evidence)
+def explain(
+    evidence: JobEvidence, at: float, source: str, shown: HeldAnswer | None = None
+) -> ExplainDocument:
+    """The document of one job, decided again on this evidence, after an answer that is `shown`."""
+    answer = held(shown, decide(evidence), at).answer
     return ExplainDocument(
         "wirewatch.explain/1", at, source, evidence.name, answer.sentence, answer, evidence
     )

@@ -32,6 +32,7 @@ from wirewatch.documents.state import (
 )
 from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.explain.gather import jobs_of
+from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.lockstep import Hint, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts
@@ -104,10 +105,17 @@ def topology(state: NodeState, at: float) -> TopologyDocument:
     return TopologyDocument("wirewatch.topology/1", at, state.facts(Topology))
 
 
-def jobs(state: NodeState, at: float, source: str) -> JobsDocument:
-    """The document of all running jobs at `at` (Unix seconds); `source` is live, replay or synthetic."""
-    found = [ExplainedJob(decide(one), one) for one in jobs_of(state, at)]
-    return JobsDocument("wirewatch.jobs/1", at, source, found)
+def jobs(
+    state: NodeState, at: float, source: str, answers: HeldAnswers | None = None, host: str = ""
+) -> JobsDocument:
+    """The document of all running jobs at `at` (Unix seconds); `source` is live, replay or synthetic.
+
+    `answers`: what is shown of them, which goes on. `host`: of this node, empty where that is not known.
+    """
+    found = {(one.name, one.gpus[0].uuid if one.gpus else ""): one for one in jobs_of(state, at, host)}
+    shown = (answers or HeldAnswers()).shown({key: decide(one) for key, one in found.items()}, at)
+    explained = [ExplainedJob(one.answer, found[key], one.since) for key, one in shown.items()]
+    return JobsDocument("wirewatch.jobs/1", at, source, explained)
 
 
 def finding(one: types.Finding) -> ReportedFinding:

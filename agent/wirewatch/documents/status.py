@@ -14,9 +14,10 @@ from wirewatch.documents.health import (
     StatusDocument,
     StatusJob,
 )
-from wirewatch.documents.jobs import JobsDocument
+from wirewatch.documents.jobs import ExplainedJob, JobsDocument
 from wirewatch.documents.probes import ProbeDocument, ProbesDocument
 from wirewatch.documents.state import PREFIX, CollectorState, FindingsDocument, StateDocument
+from wirewatch.jobs.explain.spending import ledger_shares
 from wirewatch.verdict.drift.wiring import natural
 
 ALL_REDUCE = "all_reduce"
@@ -47,9 +48,16 @@ def status(
         list(_paths(series)),
         {one["check"]: one["state"] for one in series.labels("gpudirect_check_state")},
         _headline(probes.last, state.at), probes.gate,
-        [StatusJob(j.evidence.name, len(j.evidence.gpus), j.answer.wall.value) for j in node.jobs.jobs],
+        [_job(one) for one in node.jobs.jobs],
         node.findings.findings, [_age(one, state.at) for one in state.collectors],
     )  # fmt: skip
+
+
+def _job(one: ExplainedJob) -> StatusJob:
+    evidence, answer = one.evidence, one.answer
+    return StatusJob(
+        evidence.name, len(evidence.gpus), answer.wall.value, answer.sentence, ledger_shares(evidence.ledger)
+    )
 
 
 class SeriesIndex:

@@ -11,10 +11,12 @@ from wirewatch.core.words import span
 from wirewatch.documents import judged as documents
 from wirewatch.documents.drift import DriftDocument, drift_of_state
 from wirewatch.documents.health import HealthDocument
+from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.judged import DaemonStatus
 from wirewatch.documents.probed import probes_of
 from wirewatch.documents.probes import ProbesDocument
 from wirewatch.documents.state import FindingsDocument, StateDocument
+from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.jobs.hangs import HangFacts
 from wirewatch.jobs.times import JobsFacts
 from wirewatch.page.tables import moment
@@ -42,6 +44,7 @@ class PageContent:
     """The documents of one moment; `ends`: what ends a finding, in words, by its id.
 
     `jobs` are those with the tap, `hangs` those that hang or did; None while their collectors cannot read.
+    `explained`: all running jobs, with the first line about each.
     """
 
     place: PageContext
@@ -54,6 +57,7 @@ class PageContent:
     ends: Mapping[str, str]
     jobs: JobsFacts | None = None
     hangs: HangFacts | None = None
+    explained: tuple[ExplainedJob, ...] = ()
 
     @property
     def at(self) -> float:
@@ -67,9 +71,13 @@ BLIND = blind_rule("")
 
 
 def page_content(
-    judged: Judged, daemon: DaemonStatus, source: str, policy: VerdictPolicy, place: PageContext
-) -> PageContent:
-    """The content of a published state; `source` is live, replay or synthetic."""
+    judged: Judged, daemon: DaemonStatus, source: str, policy: VerdictPolicy, place: PageContext,
+    answers: HeldAnswers | None = None,
+) -> PageContent:  # fmt: skip
+    """The content of a published state; `source` is live, replay or synthetic.
+
+    `answers`: what is shown of running jobs, which goes on.
+    """
     at, state = daemon.at, judged.state
     health = documents.health(judged, daemon)
     return PageContent(
@@ -78,6 +86,7 @@ def page_content(
         drift=drift_of_state(state, at), probes=probes_of(state, at),
         ends=endings(judged, policy), jobs=_facts(judged, JobsFacts),
         hangs=_facts(judged, HangFacts),
+        explained=tuple(documents.jobs(state, at, source, answers, place.node).jobs),
     )  # fmt: skip
 
 

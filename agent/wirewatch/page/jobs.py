@@ -4,7 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB, count, first, percent, size, span
+from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.state import HintKind
+from wirewatch.jobs.explain.evidence import Wall
+from wirewatch.jobs.explain.spending import NOBODY, ledger_shares
+from wirewatch.jobs.explain.words import in_words
 from wirewatch.jobs.hangs import HangFacts, HangingJob, PastHang
 from wirewatch.jobs.running import algorithm_words
 from wirewatch.jobs.times import GpuTime, JobsFacts, OperationTimes, RunningJob
@@ -21,6 +25,7 @@ _JOB_HEADS = (
     Column("Job"), Column("GPUs"), Column("In collectives", "% of the time", number=True),
     Column("Waiting", "% of the time", number=True), Column("Waits for"), Column("Remarks"),
 )  # fmt: skip
+_EXPLAIN_HEADS = (Column("Job"), Column("GPUs"), Column("What holds it up"), Column("Shares of its time"))
 _WIRE_HEADS = (
     Column("Job"), Column("Collective"), Column("Size", number=True), Column("Ranks", number=True),
     Column("On the wire", "ms", number=True), Column("Bus bandwidth", "GB/s", number=True),
@@ -38,6 +43,8 @@ def sections(content: PageContent) -> Iterator[Section]:
     """Yield the sections that have something to show."""
     if content.state.hints:
         yield _hints(content)
+    if content.explained:
+        yield _explained(content.explained)
     if content.jobs is not None and any(job.live for job in content.jobs.jobs):
         yield _tapped(content.jobs)
     if content.hangs is not None and (content.hangs.now or content.hangs.past):
@@ -53,6 +60,24 @@ def _hints(content: PageContent) -> Section:
         rows.append((Cell(_HINTS[one.kind]), cells))
     made = table("hint-table", "Hints", _HINT_HEADS, rows)
     return Section("hints", "Hints from running jobs", (Sentence(line, "quiet"),), (made,))
+
+
+def _explained(jobs: Sequence[ExplainedJob]) -> Section:
+    lines = [Sentence("`wirewatch explain` has the page of each job.", "quiet")]
+    if len(jobs) > JOBS:
+        lines.append(Sentence(f"{count(len(jobs) - JOBS, 'job')} more run here.", "quiet"))
+    rows = [(Cell(one.evidence.name), _first_line(one)) for one in jobs[:JOBS]]
+    made = table("explain-table", "What holds running jobs up", _EXPLAIN_HEADS, rows)
+    return Section("explained", "Why jobs are as fast as they are", tuple(lines), (made,))
+
+
+def _first_line(one: ExplainedJob) -> Iterator[Cell]:
+    gpus, answer = one.evidence.gpus, one.answer
+    yield Cell(first([gpu.index or gpu.uuid for gpu in gpus], 8) or "not known")
+    quiet = answer.wall in {Wall.NOTHING, Wall.STARTING}
+    yield Cell(answer.sentence, "quiet" if quiet else "warn", note=f"certainty {answer.certainty.value}")
+    shares = in_words(ledger_shares(one.evidence.ledger))
+    yield Cell(shares) if shares else unknown("its waiting ledger is not watched")
 
 
 def _tapped(facts: JobsFacts) -> Section:
@@ -90,7 +115,9 @@ def _waits_for(job: RunningJob, gpus: Sequence[GpuTime]) -> Cell:
         which = f"GPU {job.late.index}" if job.late.index else f"rank {job.late.rank}"
         return Cell(f"{which}, {percent(job.late.cost)} of the time", "warn", strong=True)
     latest = max(gpus, key=lambda gpu: gpu.late)
-    return Cell("nobody" if latest.late < LATE else f"GPU {latest.index} at times", "quiet")
+    if latest.late >= LATE:
+        return Cell(f"GPU {latest.index} at times", "quiet")
+    return Cell("nobody" if max(gpu.waiting for gpu in gpus) < NOBODY else "no single GPU", "quiet")
 
 
 def _range(shares: Sequence[float]) -> Cell:

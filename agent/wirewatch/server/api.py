@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from wirewatch import __version__
+from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Sample, Tier
 from wirewatch.documents import drift, finding, jobs, probes, state
 from wirewatch.documents import judged as documents
@@ -20,6 +21,7 @@ from wirewatch.documents import status as glance
 from wirewatch.documents.health import HealthDocument, StatusDocument
 from wirewatch.documents.probed import probes_of
 from wirewatch.documents.process import PROCESS
+from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.page.content import PageContext, page_content
 from wirewatch.page.html import INDEX, RenderedPage, choice, page, render, runbook
@@ -71,6 +73,11 @@ class DaemonView:
     web: WebCounts = field(default_factory=WebCounts)
     tier: Tier = Tier.FULL
     condition: Callable[[], ConditionReport | None] = lambda: None
+    answers: HeldAnswers = field(default_factory=HeldAnswers)
+
+    def jobs(self, state: NodeState, at: float) -> jobs.JobsDocument:
+        """The running jobs, with the answers that are shown of them."""
+        return documents.jobs(state, at, self.source, self.answers, self.place.node)
 
     def daemon(self) -> documents.DaemonStatus:
         """The daemon's own status now."""
@@ -85,6 +92,7 @@ class PageSource:
     source: str
     policy: Callable[[], VerdictPolicy] = VerdictPolicy
     place: PageContext = field(default_factory=PageContext)
+    answers: HeldAnswers = field(default_factory=HeldAnswers)
 
 
 class PageCache:
@@ -158,12 +166,14 @@ def application(status: DaemonView, route: type[APIRoute] = _Undescribed) -> Fas
 
 def rendered(judged: Judged, daemon: documents.DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
     """The page of a state at a time; `refresh` as the URL has it."""
-    return render(page(page_content(judged, daemon, about.source, about.policy(), about.place)), refresh)
+    content = page_content(judged, daemon, about.source, about.policy(), about.place, about.answers)
+    return render(page(content), refresh)
 
 
 def _add_page(app: FastAPI, status: DaemonView) -> None:
     """Add the page at `/` and the runbook at `/docs` by the paths of its files; both not in OpenAPI."""
-    pages = PageCache(status.node, status.daemon, PageSource(status.source, status.policy, status.place))
+    about = PageSource(status.source, status.policy, status.place, status.answers)
+    pages = PageCache(status.node, status.daemon, about)
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page_now(refresh: str = "") -> Response:
@@ -195,7 +205,7 @@ def _add_node(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/status", response_model=StatusDocument)
     async def api_status() -> Response:
         """The node in few values, as `wirewatch status` shows it."""
-        return _json(await asyncio.to_thread(_at_a_glance, status.node(), status.now(), status.source))
+        return _json(await asyncio.to_thread(_at_a_glance, status.node(), status.now(), status))
 
     @app.get("/api/v1/topology", response_model=state.TopologyDocument)
     async def api_topology() -> Response:
@@ -230,8 +240,7 @@ def _add_runs(app: FastAPI, status: DaemonView) -> None:
         """The running jobs: which wall each of them hits, and all that is known of it."""
         state, at = status.node().state, status.now()
         # Hundreds of communicators take a quarter of a second, in which /livez must be answered.
-        text = await asyncio.to_thread(lambda: jobs.JOBS.dump_json(documents.jobs(state, at, status.source)))
-        return _json(text)
+        return _json(await asyncio.to_thread(lambda: jobs.JOBS.dump_json(status.jobs(state, at))))
 
     @app.get("/api/v1/probes", response_model=probes.ProbesDocument)
     async def api_probes() -> Response:
@@ -239,9 +248,9 @@ def _add_runs(app: FastAPI, status: DaemonView) -> None:
         return _json(probes.PROBES.dump_json(probes_of(status.node().state, status.now())))
 
 
-def _at_a_glance(judged: Judged, at: float, source: str) -> bytes:
-    known, found = documents.state(judged, at, source), documents.findings(judged, at)
-    node = glance.NodeSnapshot(known, found, documents.jobs(judged.state, at, source))
+def _at_a_glance(judged: Judged, at: float, status: DaemonView) -> bytes:
+    known, found = documents.state(judged, at, status.source), documents.findings(judged, at)
+    node = glance.NodeSnapshot(known, found, status.jobs(judged.state, at))
     return glance.STATUS.dump_json(glance.status(node, probes_of(judged.state, at), "daemon"))
 
 

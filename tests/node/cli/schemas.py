@@ -40,7 +40,8 @@ class _At:
             "type": self._type, "anyOf": self._any, "properties": self._members, "items": self._items,
             "const": lambda told: self._one_of([told]), "enum": self._one_of, "required": self._required,
             "additionalProperties": self._others, "prefixItems": self._first,
-            "exclusiveMinimum": self._above,
+            "exclusiveMinimum": self._above, "propertyNames": self._names,
+            "uniqueItems": self._unique,
         }  # fmt: skip
         for word, told in self.schema.items():
             assert word in words or word in REMARKS, f"{word} is not known here"
@@ -74,6 +75,14 @@ class _At:
         for name, one in self.value.items() if isinstance(self.value, dict) else ():
             if not isinstance(told, bool):
                 yield from self._with(f".{name}", one, told)
+
+    def _names(self, told: Mapping[str, Any]) -> Iterator[str]:
+        for name in self.value if isinstance(self.value, dict) else ():
+            yield from self._with(f" {name!r}", name, told)
+
+    def _unique(self, told: bool) -> Iterator[str]:  # noqa: FBT001
+        if told and isinstance(self.value, list) and len({*map(repr, self.value)}) < len(self.value):
+            yield f"{self.place}: some are twice: {self.value}"
 
     def _first(self, told: Any) -> Iterator[str]:
         for number, (one, schema) in enumerate(zip(self.value, told, strict=False)):

@@ -17,7 +17,8 @@ from tests.node.cli.replies import reply as http
 from tests.node.cli.replies import replying, server
 from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
-from tests.node.jobs.explain.drawn import NOW, evidence, job, late, row
+from tests.node.jobs.explain.cases import CASES
+from tests.node.jobs.explain.drawn import NOW, evidence, job, late, row, waiting
 from tests.processes import run_wirewatch
 from wirewatch.cli.jobs import explain as module
 from wirewatch.cli.jobs.explain import (
@@ -32,7 +33,7 @@ from wirewatch.cli.jobs.explained import PageLayout, page
 from wirewatch.core.types import Absent, Why
 from wirewatch.documents.jobs import JOBS, ExplainedJob, JobsDocument, explain
 from wirewatch.hw.files import SystemSysfs
-from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobGpu
+from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobGpu, Wall
 from wirewatch.jobs.explain.walls import decide
 
 OK, UNKNOWN, USAGE = 0, 3, 64
@@ -58,6 +59,17 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, s
     with Daemon(("--replay", "h200x4-idle", "--overlay", "gpu-busy"), folder, config) as running:
         running.ready()
         yield running, path
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_job_with_its_ledger_is_of_its_schema_and_is_read_again(case: str) -> None:
+    body = document(CASES[case]())
+    assert complaints("wirewatch.jobs.1", body.decode()) == []
+    (read,) = JOBS.validate_json(body).jobs
+    assert read.evidence == CASES[case]()
+    wrong = json.loads(body)
+    wrong["jobs"][0]["evidence"]["ledger"]["long"][0]["shares"]["resting"] = 0.1
+    assert complaints("wirewatch.jobs.1", json.dumps(wrong))
 
 
 def test_the_daemon_s_jobs_are_of_their_schema(daemon: tuple[Daemon, str]) -> None:
@@ -269,6 +281,19 @@ def test_only_processes_of_this_machine_are_read(monkeypatch: pytest.MonkeyPatch
     assert vars(module)["_explained"](known, None).source == source
     live = source == "live"
     assert (read, started) == ([one.name] * live, [ancestors if live else None])
+
+
+@pytest.mark.parametrize(("age", "holds"), [(5.0, True), (15.0, False)])
+def test_what_the_daemon_shows_holds_though_the_command_knows_more(
+    monkeypatch: pytest.MonkeyPatch, age: float, *, holds: bool
+) -> None:
+    monkeypatch.setattr(module, "read_processes", lambda one: one)
+    one = evidence(job(), book=waiting(1, 0.3))
+    shown = replace(decide(one), wall=Wall.SLOW_WIRE, sentence="The daemon says this.", gpu="")
+    known = JobsDocument("wirewatch.jobs/1", NOW, "live", [ExplainedJob(shown, one, NOW - age)])
+    said = vars(module)["_explained"](known, None)
+    assert (said.sentence == "The daemon says this.") is holds
+    assert said.answer == (shown if holds else decide(one))
 
 
 def test_a_process_that_is_gone_is_missing() -> None:

@@ -1,15 +1,18 @@
 """The page of `wirewatch explain` part by part: what is known of a job, and what stands where nothing is."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.node.jobs.explain.drawn import evidence, gpus, job, late, row
+from tests.node.jobs.explain.drawn import evidence, gpus, job, late, ledger, row, spent
 from wirewatch.cli.jobs import explained
 from wirewatch.cli.jobs.explained import PageLayout
 from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.explain.evidence import EvidenceSource
 from wirewatch.jobs.explain.words import operation
+from wirewatch.jobs.times import TimesDoubt
 
 GONE = Absent(Why.MISSING, "nobody asked")
 WIDE = PageLayout(200)
@@ -102,37 +105,23 @@ def test_the_row_of_a_collective(changes: dict[str, Any], column: int, text: str
     assert part("row", SimpleNamespace(**{**known, **ratio, **changes}))[column] == text
 
 
-def communicator(**changes: Any) -> Any:
-    known = {
-        "late": None,
-        "doubt": None,
-        "elsewhere": "",
-        "captured": 0,
-        "name": "",
-        "id": "c1",
-        "ranks": 8,
-        "here": [1],
-    }
-    return SimpleNamespace(**{**known, **changes})
-
-
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
         ({}, None),
         ({"elsewhere": "on another node"}, "on another node"),
         ({"name": "tp", "captured": 3}, "3 calls in"),
-        ({"doubt": SimpleNamespace(value="too few")}, "not judged: too few"),
-        ({"late": late()}, "who waits for whom"),
+        ({"doubt": TimesDoubt.FEW}, "not judged: too few"),
+        ({"late": late()}, "who waits for whom: all for rank 2 on GPU 2, last in 64 of 65 collectives"),
     ],
 )
 def test_what_is_said_of_a_communicator(changes: dict[str, Any], text: str | None) -> None:
-    told = list(part("waits", SimpleNamespace(communicators=[communicator(**changes)]), WIDE))
+    told = list(part("waits", evidence(replace(job(**{"id": "c1", **changes}), late=None)), WIDE))
     assert bool(told) is (text is not None)
     assert text is None or (
-        told[1].startswith(f"Communicator {changes.get('name', 'c1')}: 8") and text in told[2]
+        told[1].startswith(f"Communicator {changes.get('name', 'c1')}: 4") and text in told[2]
     )
-    assert list(part("waits", GONE, WIDE)) == []
+    assert list(part("waits", evidence(GONE), WIDE)) == []
 
 
 def test_remarks_have_their_cost_where_it_is_known() -> None:
@@ -159,17 +148,6 @@ def test_what_is_not_watched_is_said_with_the_way_to_watch_it() -> None:
         "  tap: do it (off)",
     ]
     assert list(part("sources", SimpleNamespace(sources=ones[:1]), WIDE)) == []
-
-
-def test_ranks_are_those_of_the_largest_communicator() -> None:
-    def comm(ranks: int, *here: tuple[Any, int]) -> Any:
-        return SimpleNamespace(ranks=ranks, here=[SimpleNamespace(gpu=gpu, rank=rank) for gpu, rank in here])
-
-    found = SimpleNamespace(
-        communicators=[comm(2, ("a", 1)), comm(8, ("a", 5), (GONE, 6)), comm(4, ("a", 3))]
-    )
-    assert part("ranks_by_gpu", found) == {"a": "5"}
-    assert part("ranks_by_gpu", SimpleNamespace(communicators=[])) == part("ranks_by_gpu", GONE) == {}
 
 
 @pytest.mark.parametrize(("throttled", "text"), [(GONE, "-"), ((), "no"), (("power", "heat"), "power,heat")])
@@ -250,8 +228,9 @@ def used(**changes: Any) -> Any:
 )
 def test_a_gpu_has_its_rank_its_processes_and_its_shares(one: Any, watched: bool, cells: str) -> None:  # noqa: FBT001
     share = SimpleNamespace(gpu="GPU-2", in_collectives=0.2, waiting=0.1, late=0.0)
-    here = [SimpleNamespace(gpu="GPU-2", rank=5)]
-    running = SimpleNamespace(gpus=[share], communicators=[SimpleNamespace(ranks=8, here=here)])
+    here = [SimpleNamespace(gpu="GPU-2", rank=5, pid=7)]
+    comm = SimpleNamespace(ranks=8, nodes=1, here=here)
+    running = SimpleNamespace(gpus=[share], communicators=[comm])
     told = list(part("ranks", SimpleNamespace(gpus=[one], job=running if watched else GONE), WIDE))
     assert " ".join(told[-1].split()) == cells
 
@@ -267,7 +246,7 @@ def test_a_gpu_has_its_rank_its_processes_and_its_shares(one: Any, watched: bool
 def test_the_page_begins_with_the_answer(
     monkeypatch: pytest.MonkeyPatch, cost: Any, source: str, wall: str, of: str
 ) -> None:
-    for name in ("ranks", "wires", "waits", "remarks", "counters", "settings", "sources"):
+    for name in ("ledger", "ranks", "wires", "waits", "remarks", "counters", "settings", "sources"):
         monkeypatch.setattr(explained, f"_{name}", lambda *_: ())
     monkeypatch.setattr(explained, "_about", lambda _: "a job")
     answer = SimpleNamespace(
@@ -312,3 +291,23 @@ def test_what_slows_is_said_beside_the_setting_and_of_all_processes_in_short() -
     told = list(part("settings", [settings(1, NCCL_P2P_DISABLE="1"), settings(2)], WIDE))
     assert told[2].startswith("  NCCL_P2P_DISABLE=1; slows: ")
     assert told[2].endswith(" (process 1)")
+
+
+def test_the_ledger_has_both_windows_who_is_waited_for_and_what_an_idle_process_does() -> None:
+    book = ledger(
+        spent(0, {1: 0.5, 2: 0.001}), spent(1, idle=0.4, does="sleeps"), spent(2, {0: 0.02, 1: 0.3, 3: 0.01}),
+        short=(spent(0, {1: 0.25}),),
+    )  # fmt: skip
+    told = [" ".join(line.split()) for line in part("ledger", evidence(job(), book=book), WIDE)]
+    head = "GPU computing waiting for GPU other node wire beyond idle not attr."
+    assert told == [
+        "", "Where the time of the last 5 min went", head,
+        "0 50 % 50 % 1 0 % 0 % 0 % 0 % 0 %",
+        "1 60 % 0 % 0 % 0 % 0 % 40 % 0 %",
+        "2 67 % 33 % 1, 0 and 1 more 0 % 0 % 0 % 0 % 0 %",
+        "", "Where the time of the last 10 s went", head,
+        "0 75 % 25 % 1 0 % 0 % 0 % 0 % 0 %",
+        "GPU 1 idle: its process: sleeps",
+    ]  # fmt: skip
+    missing = evidence(job(), missing=[EvidenceSource.LEDGER])
+    assert list(part("ledger", missing, WIDE)) == ["", "Where the time goes: not watched"]

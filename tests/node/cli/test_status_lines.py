@@ -19,6 +19,7 @@ from wirewatch.cli.check.daemon import WrongAnswer
 from wirewatch.cli.orders import ANOTHER_VERSION
 from wirewatch.cli.status import StatusLine
 from wirewatch.core.types import Unusable
+from wirewatch.documents.health import StatusJob
 
 
 def line(name: str, *values: Any) -> Any:
@@ -170,9 +171,12 @@ def test_the_probe_and_its_gate() -> None:
 
 
 def test_the_jobs() -> None:
-    job = SimpleNamespace(job="train", gpus=8, wall="compute")
-    assert line("jobs", SimpleNamespace(jobs=[])) == ("none seen", "quiet")
-    assert line("jobs", SimpleNamespace(jobs=[job])) == ("train on 8 GPUs (compute)", "")
+    job = StatusJob("train", 8, "late rank", "3 wait.", {"computing": 0.88, "waiting": 0.12, "idle": 0.0})
+    bare = StatusJob("lone", 1, "host")
+    assert line("jobs", SimpleNamespace(jobs=[])) == [("none seen", "quiet")]
+    first = [("train on 8 GPUs (late rank): 3 wait.", ""), ("88 % computing, 12 % waiting", "quiet")]
+    assert line("jobs", SimpleNamespace(jobs=[job, bare])) == [*first, ("lone on 1 GPU (host)", "")]
+    assert line("jobs", SimpleNamespace(jobs=[bare] * 7))[-1] == ("2 more: `wirewatch top`", "")
 
 
 def test_how_old_each_reading_is_and_what_is_not_read() -> None:

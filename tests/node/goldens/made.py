@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.node.collectors.test_overlays import DEMO, watch
+from tests.node.jobs.explain.cases import CASES, printed
 from tests.node.page.pages import lines
 from tests.node.page.states import state
 from tests.support import Node
@@ -42,7 +43,8 @@ def made() -> Mapping[Path, str]:
         for part, text in expositions(name).items()
     }
     findings = {HERE / f"finding-{name}.txt": shown(name) for name in FAULTS}
-    return recordings | findings | {HERE / "pages" / f"{name}.txt": drawn(name) for name in PAGES}
+    explained = {HERE / "explain" / f"{name}.txt": text for name, text in printed().items()}
+    return explained | recordings | findings | {HERE / "pages" / f"{name}.txt": drawn(name) for name in PAGES}
 
 
 def stray() -> tuple[Path, ...]:
@@ -50,6 +52,7 @@ def stray() -> tuple[Path, ...]:
     folders = {HERE / name for name in bundled_names()}
     parts = {*Node().collectors, DAEMON}
     kept = {HERE / f"finding-{name}.txt" for name in FAULTS}
+    kept |= {HERE / "explain" / f"{name}.txt" for name in CASES}
     kept |= {HERE / "pages" / f"{name}.txt" for name in PAGES}
     kept |= {folder / f"{part}.txt" for folder in folders for part in parts}
     return tuple(path for path in sorted(HERE.rglob("*.txt")) if path not in kept)

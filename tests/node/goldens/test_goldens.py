@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.goldens import made
+from tests.node.jobs.explain.cases import CASES, printed
 from tests.support import Node
 from wirewatch.hw.recording import bundled_names, load_recording
 
@@ -18,6 +19,11 @@ def test_what_each_collector_makes_of_a_recording_is_the_golden_text(name: str, 
 @pytest.mark.parametrize("name", made.FAULTS)
 def test_a_finding_is_shown_as_the_golden_text(name: str) -> None:
     _same(made.HERE / f"finding-{name}.txt", made.shown(name))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_is_explained_as_the_golden_text(name: str) -> None:
+    _same(made.HERE / "explain" / f"{name}.txt", printed()[name])
 
 
 @pytest.mark.parametrize("name", made.PAGES)

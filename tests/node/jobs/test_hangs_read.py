@@ -121,6 +121,25 @@ def test_a_guard_alone_decides_whose_a_process_is(
 
 
 @pytest.mark.parametrize(
+    ("guard", "command", "owner"),
+    [
+        ("a worker of a probe", "/usr/bin/python3\0-P\0-m\0wirewatch.worker\x005\x006", "probe"),
+        ("another module", "/usr/bin/python3\0-m\0wirewatch.workers\x005", "slurm:41"),
+        ("a script of that name", "/usr/bin/python3\0wirewatch.worker\x005", "slurm:41"),
+        ("not read", DENIED, "slurm:41"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "\0" not in value else "",
+)
+def test_a_worker_of_a_probe_is_known_by_its_command_wherever_it_runs(
+    guard: str, command: str | Absent, owner: str
+) -> None:
+    job = drawn()
+    group = "0::/system.slice/slurmstepd.scope/job_41/step_0"
+    job.files.texts |= {f"/proc/{FIRST}/cgroup": group, f"/proc/{FIRST}/cmdline": command}
+    assert seen(job).owners[FIRST] == owner, guard
+
+
+@pytest.mark.parametrize(
     ("guard", "mono", "listened", "computes", "read"),
     [
         ("a minute after the last time", 160.0, 1100.0, True, True),

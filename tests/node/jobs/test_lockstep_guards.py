@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from tests.node.jobs.lockstepjobs import LOST, NOT_ASKED, Row, Story, reading, use
 from tests.node.jobs.test_lockstep_read import CLOCK, HEALTHY, MIG, PROCESSES, SLOW, Machine, as_json
 from tests.rows import each
+from wirewatch.core.collector import GpuReading
+from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Expect, Ok, Why
 from wirewatch.hw.nvml.protocol import absent_code
 from wirewatch.jobs.lockstep import LockstepFacts, judge_and_log
-from wirewatch.jobs.lockstep.judge import watches
+from wirewatch.jobs.lockstep.judge import WindowResult, watches
 from wirewatch.jobs.lockstep.model import (
     GpuUse,
     GpuWindow,
@@ -364,3 +367,11 @@ def test_a_gpu_that_knows_no_mig_is_not_split() -> None:
     machine.run(HEALTHY)
     assert machine.poll(7).reason is WindowReason.NOBODY
     assert as_json(HEALTHY[0]) == machine.gpus.table["GPU-0", str(SINCE)]
+
+
+@pytest.mark.parametrize(("key", "said"), [("GPU-0", "GPU 0: x"), ("GPU-gone", "GPU-gone: x")])
+def test_a_gpu_that_the_reading_lacks_is_named_by_its_uuid(key: str, said: str) -> None:
+    seen = WindowResult(WindowReason.NO_JOB, key, "x")
+    read: tuple[GpuReading[GpuUse], ...] = (GpuReading(Gpu(0, "GPU-0"), LOST),)
+    module = import_module("wirewatch.jobs.lockstep.judge")
+    assert vars(module)["_with_result"](LockstepMemory(), seen, read).why.endswith(said)

@@ -5,10 +5,14 @@ from typing import Any
 
 import pytest
 
+from tests.node.jobs.explain.drawn import evidence, healthy, job, waiting
 from tests.node.page.states import state
 from tests.support import EPOCH
 from wirewatch.core.types import Absent, Why
+from wirewatch.documents.jobs import ExplainedJob
 from wirewatch.documents.state import ReportedHint
+from wirewatch.jobs.explain.evidence import EvidenceSource
+from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import HangFacts, HangingJob, PastHang
 from wirewatch.jobs.hangs.model import HangKind
 from wirewatch.jobs.times import (
@@ -55,21 +59,26 @@ def said(*found: Cell) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("why", "change", "told"),
     [
-        ("well", {}, [("0", ""), ("50", ""), ("10", ""), ("nobody", "quiet"), ("none", "quiet")]),
+        ("well", {}, [("0", ""), ("50", ""), ("10", ""), ("no single GPU", "quiet"), ("none", "quiet")]),
+        (
+            "it hardly waits",
+            {"gpus": (replace(GPU, waiting=0.029),)},
+            [("0", ""), ("50", ""), ("3", ""), ("nobody", "quiet"), ("none", "quiet")],
+        ),
         (
             "its GPUs are not alike",
             {"gpus": (GPU, replace(GPU, index="1", in_collectives=0.75, waiting=0.25))},
-            [("0, 1", ""), ("50 to 75", ""), ("10 to 25", ""), ("nobody", "quiet"), ("none", "quiet")],
+            [("0, 1", ""), ("50 to 75", ""), ("10 to 25", ""), ("no single GPU", "quiet"), ("none", "quiet")],
         ),
         (
             "a GPU without a number",
             {"gpus": (replace(GPU, index=""),)},
-            [("GPU-0", ""), ("50", ""), ("10", ""), ("nobody", "quiet"), ("none", "quiet")],
+            [("GPU-0", ""), ("50", ""), ("10", ""), ("no single GPU", "quiet"), ("none", "quiet")],
         ),
         (
             "a GPU that was not timed is not counted",
             {"gpus": (GPU, replace(GPU, index="1", waiting=0.9, measured=False))},
-            [("0, 1", ""), ("50", ""), ("10", ""), ("nobody", "quiet"), ("none", "quiet")],
+            [("0, 1", ""), ("50", ""), ("10", ""), ("no single GPU", "quiet"), ("none", "quiet")],
         ),
         (
             "one is late at times",
@@ -89,12 +98,12 @@ def said(*found: Cell) -> list[tuple[str, str]]:
         (
             "a remark",
             {"remarks": (JobRemark(JobRemarkKind.VERSIONS, "two NCCLs"),)},
-            [("0", ""), ("50", ""), ("10", ""), ("nobody", "quiet"), ("two NCCLs", "warn")],
+            [("0", ""), ("50", ""), ("10", ""), ("no single GPU", "quiet"), ("two NCCLs", "warn")],
         ),
         (
             "it waits for another node",
             {"communicators": (replace(COMM, elsewhere="waits elsewhere"), COMM)},
-            [("0", ""), ("50", ""), ("10", ""), ("nobody", "quiet"), ("waits elsewhere", "warn")],
+            [("0", ""), ("50", ""), ("10", ""), ("no single GPU", "quiet"), ("waits elsewhere", "warn")],
         ),
     ],
 )
@@ -269,3 +278,28 @@ def test_a_table_is_narrow_by_its_columns_or_its_numbers(columns: int, *, dense:
 @pytest.mark.parametrize(("width", "wide"), [(720.0, False), (720.5, True)])
 def test_a_drawing_is_wide_from_some_width_on(width: float, *, wide: bool) -> None:
     assert Drawing("x", width, 1.0, (), (), (), ()).wide is wide
+
+
+@pytest.mark.parametrize(
+    ("guard", "seen", "tone", "shares"),
+    [
+        ("late", evidence(job(), book=waiting(1, 0.3)), "warn", "77 % computing, 22 % waiting"),
+        ("well", evidence(job()), "quiet", "80 % computing, 19 % on the wire"),
+        ("starts", evidence(job(), book=replace(healthy(), starting=True)), "quiet", "98 % computing"),
+        ("no ledger", evidence(job(), missing=[EvidenceSource.LEDGER]), "warn", "not known"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 10 else "",
+)  # fmt: skip
+def test_each_job_has_its_first_line_and_shares(guard: str, seen: Any, tone: str, shares: str) -> None:
+    answer = decide(seen)
+    (part,) = sections(replace(state("healthy"), explained=(ExplainedJob(answer, seen),)))
+    which, line, spent = cells(part)
+    assert (which.text, line.text, line.tone) == ("0, 1, 2, 3", answer.sentence, tone), guard
+    assert line.note == f"certainty {answer.certainty.value}"
+    assert spent.text.startswith(shares)
+
+
+def test_of_many_jobs_the_first_are_explained() -> None:
+    one = evidence(job())
+    (part,) = sections(replace(state("healthy"), explained=(ExplainedJob(decide(one), one),) * 14))
+    assert (len(part.tables[0].rows), part.lines[-1].text) == (12, "2 jobs more run here.")

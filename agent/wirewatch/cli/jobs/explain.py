@@ -218,9 +218,10 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
 def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
     """The answer for the job that is meant, with what this command can read of its processes itself."""
     from wirewatch.documents.jobs import explain as explained
+    from wirewatch.jobs.explain.held import HeldAnswer
 
     live = document.source == "live"
-    evidence = selected([one.evidence for one in document.jobs], job, ancestors if live else None)
-    if live:
-        evidence = read_processes(evidence)
-    return explained(evidence, document.at, document.source)
+    known = selected([one.evidence for one in document.jobs], job, ancestors if live else None)
+    shown = next(HeldAnswer(o.answer, o.since) for o in document.jobs if o.evidence is known)
+    evidence = read_processes(known) if live else known
+    return explained(evidence, document.at, document.source, shown)

@@ -1,21 +1,30 @@
 """The page of `wirewatch explain`: the answer in one line, and below it all that it stands on."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.types import Absent, value_or
-from wirewatch.core.words import count
+from wirewatch.core.words import count, first, span
 from wirewatch.documents.jobs import ExplainDocument
 from wirewatch.jobs.explain.evidence import NOT_WATCHED, JobEvidence, JobGpu, JobSettings
+from wirewatch.jobs.explain.ranks import communicators, late_name, ranks_on
 from wirewatch.jobs.explain.wires import timed_rows, wire_in_use
-from wirewatch.jobs.explain.words import gpu_name, operation, percent, rate
+from wirewatch.jobs.explain.words import TINY, gpu_name, operation, percent, rate
+from wirewatch.jobs.ledger.spent import GpuLedger, Spent
 from wirewatch.jobs.times import CommunicatorTimes, OperationTimes, RunningJob
 from wirewatch.nccl.settings import slowing_settings
 
 TITLE, GAP = 11, 2
 MOST_ROWS, MOST_RANKS = 12, 64
 MICRO = 1e-6
+FOR = "for"
+_SPENT: Mapping[Spent | str, str] = {
+    Spent.COMPUTING: "computing", Spent.LOCAL_RANK: "waiting", FOR: "for GPU",
+    Spent.OTHER_NODE: "other node", Spent.WIRE: "wire", Spent.BEYOND: "beyond", Spent.IDLE: "idle",
+    Spent.NOT_ATTRIBUTED: "not attr.",
+}  # fmt: skip
+"""Columns of the ledger."""
 SOURCES = {"replay": "a recording", "synthetic": "a recording that was changed"}
 
 
@@ -84,9 +93,10 @@ def page(document: ExplainDocument, width: int) -> list[str]:
         *layout.listed("because", answer.because),
         *layout.listed("in doubt", answer.doubts),
         *layout.listed("to do", answer.advice),
+        *_ledger(evidence, layout),
         *_ranks(evidence, layout),
         *_wires(evidence, layout),
-        *_waits(evidence.job, layout),
+        *_waits(evidence, layout),
         *_remarks(evidence.job, layout),
         *_counters(evidence, layout),
         *_settings(evidence.settings, layout),
@@ -107,9 +117,34 @@ def _about(evidence: JobEvidence) -> str:
     return f"{', '.join((job.name, *owners))}, {where}, {gpus}, user {job.uid}, since {hours:.1f} h"
 
 
+def _ledger(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
+    """For each GPU how it spent the last minutes, and the last seconds."""
+    ledger = evidence.ledger
+    if isinstance(ledger, Absent):
+        yield from ("", f"Where the time goes: {ledger.detail or ledger.why.value}")
+        return
+    numbers = {gpu.uuid: gpu.index for gpu in evidence.gpus if gpu.index.isdigit()}
+    for gpus in (ledger.long, ledger.short):
+        if gpus:
+            seconds = min(one.seconds for one in gpus)
+            rows = [("GPU", *_SPENT.values()), *(_spent(one, numbers) for one in gpus)]
+            yield from layout.titled(f"Where the time of the last {span(seconds)} went", rows)
+    for one in ledger.long or ledger.short:
+        if one.idle:
+            name = gpu_name(numbers.get(one.gpu, one.index), one.gpu)
+            yield from layout.indented(f"{name} idle: its process: {one.idle}")
+
+
+def _spent(one: GpuLedger, numbers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the row of a GPU, with the GPUs that it waits for, the costliest first."""
+    whom = [gpu for gpu, share in sorted(one.waits_for.items(), key=lambda item: -item[1]) if share >= TINY]
+    waits = first([numbers.get(gpu, gpu) for gpu in whom], 2)
+    shares = (percent(one.shares.get(kind, 0.0)) if isinstance(kind, Spent) else waits for kind in _SPENT)
+    return numbers.get(one.gpu, one.gpu), *shares
+
+
 def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
     shares = {} if isinstance(evidence.job, Absent) else {gpu.gpu: gpu for gpu in evidence.job.gpus}
-    ranks = _ranks_by_gpu(evidence.job)
     head = (
         "GPU", "ranks", "pid", "in coll.", "waiting", "late", "active", "SM", "memory", "arith.", "thread",
         "power", "throttled",
@@ -121,7 +156,7 @@ def _ranks(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
         active = gpu.utilisation if isinstance(gpu.graphics, Absent) else gpu.graphics
         busy = (active, gpu.sm, gpu.dram, gpu.math, gpu.thread)
         rows.append((
-            gpu.index or gpu.uuid, ranks.get(gpu.uuid, "-"), ",".join(map(str, gpu.pids)) or "-",
+            gpu.index or gpu.uuid, ranks_on(evidence, gpu.uuid) or "-", ",".join(map(str, gpu.pids)) or "-",
             *map(percent, (*times, *busy)), _power(gpu.power), _reasons(gpu),
         ))  # fmt: skip
     yield from layout.titled("Ranks and GPUs (shares of the time)", rows)
@@ -133,14 +168,6 @@ def _power(watts: float | Absent) -> str:
 
 def _reasons(gpu: JobGpu) -> str:
     return "-" if isinstance(gpu.throttled, Absent) else ",".join(gpu.throttled) or "no"
-
-
-def _ranks_by_gpu(job: RunningJob | Absent) -> dict[str, str]:
-    """The rank of each GPU in the job's largest communicator."""
-    if isinstance(job, Absent) or not job.communicators:
-        return {}
-    largest = max(job.communicators, key=lambda comm: comm.ranks)
-    return {rank.gpu: str(rank.rank) for rank in largest.here if not isinstance(rank.gpu, Absent)}
 
 
 def _wires(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
@@ -176,19 +203,19 @@ def _row(row: OperationTimes) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _waits(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
-    for comm in () if isinstance(job, Absent) else job.communicators:
+def _waits(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
+    for comm in communicators(evidence):
         if comm.late is not None or comm.doubt is not None or comm.elsewhere or comm.captured:
             yield ""
             yield f"Communicator {comm.name or comm.id}: {comm.ranks} ranks, {len(comm.here)} here"
-            yield from layout.indented("; ".join(_said(comm)))
+            yield from layout.indented("; ".join(_said(evidence, comm)))
 
 
-def _said(comm: CommunicatorTimes) -> Iterator[str]:
+def _said(evidence: JobEvidence, comm: CommunicatorTimes) -> Iterator[str]:
     if comm.late is not None:
         late = comm.late
         yield (
-            f"who waits for whom: all for rank {late.rank} on {gpu_name(late.index, late.gpu)}, last in "
+            f"who waits for whom: all for {late_name(evidence, late)}, last in "
             f"{late.votes} of {late.voted} collectives; the others lose {'at most ' * late.at_most}"
             f"{percent(late.cost)} of the time"
         )

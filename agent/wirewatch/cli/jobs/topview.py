@@ -40,7 +40,7 @@ HELP = (
 )
 """What the help shows; a name without a text is a heading."""
 CUT = "…"
-BAD = frozenset({Wall.HANG, Wall.SLOW_WIRE, Wall.LATE_RANK})
+BAD = frozenset({Wall.HANG, Wall.STANDING, Wall.SLOW_WIRE, Wall.LATE_RANK})
 
 
 @dataclass(frozen=True, slots=True)

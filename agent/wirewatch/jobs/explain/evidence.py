@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.hangs import StandingJob
+from wirewatch.jobs.ledger.spent import JobLedger
 from wirewatch.jobs.times import RunningJob
 
 NOT_WATCHED = Absent(Why.MISSING, "not watched")
@@ -17,6 +19,7 @@ NOT_WATCHED = Absent(Why.MISSING, "not watched")
 class EvidenceSource(Enum):
     """Where evidence of a job comes from; each value is its name for people."""
 
+    LEDGER = "waiting ledger"
     TAP = "collectives (tap)"
     ACTIVITY = "SM and memory activity (GPM)"
     GPU = "clocks, power, utilisation (NVML)"
@@ -90,12 +93,16 @@ class MoreWork:
 
 @dataclass(frozen=True, slots=True)
 class HungJob:
-    """A hang: its kind and culprit in one sentence `text`, what shows it, and what to do."""
+    """A hang: its kind and culprit in one sentence `text`, what shows it, and what to do.
+
+    `suspected`: nobody could be asked; it looks like one.
+    """
 
     text: str
     since: float
     evidence: tuple[str, ...] = ()
     action: str = ""
+    suspected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,9 @@ class JobSettings:
 class JobEvidence:
     """All that is known of one job on this node; `name` as in RunningJob.
 
-    `job`: what the tap says of it; Absent without the tap. `now`: Unix seconds.
+    `job`: what the tap says of it; Absent without the tap. `now`: Unix seconds. `ledger`: how its GPUs spend
+    their time. `standing`: it stands still now, before anybody has said why. `host`: of this node, empty
+    where that is not known.
     """
 
     name: str
@@ -135,6 +144,9 @@ class JobEvidence:
     findings: tuple[JobFinding, ...] = ()
     settings: tuple[JobSettings, ...] = ()
     sources: tuple[SourceStatus, ...] = ()
+    ledger: JobLedger | Absent = NOT_WATCHED
+    standing: StandingJob | None = None
+    host: str = ""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -151,6 +163,8 @@ class Wall(Enum):
     """What holds a job up most. NOTHING: nothing of this node does, as far as all is watched."""
 
     HANG = "hang"
+    STANDING = "stands still"
+    STARTING = "starting"
     SLOW_WIRE = "slow wire"
     LATE_RANK = "late rank"
     UNEVEN_WORK = "uneven work"
@@ -158,6 +172,7 @@ class Wall(Enum):
     LAUNCH_GAPS = "launch gaps"
     MEMORY = "memory"
     COLLECTIVES = "collectives"
+    NOT_ATTRIBUTED = "waiting, not attributed"
     NOTHING = "nothing"
     NOT_KNOWN = "not known"
 
@@ -174,6 +189,7 @@ class Certainty(Enum):
 class JobAnswer:
     """The wall that a job hits, in one `sentence`. `cost`: the share of its time that it takes.
 
+    `gpu`: UUID of the GPU that the sentence names first, empty where it names none.
     `causes`: names of what is behind it, such as `NCCL_P2P_DISABLE=1`, `Tree` or `hw_thermal_slowdown`.
     `because`: what shows it. `doubts`: what is not known and would matter. `advice`: what to do.
     """
@@ -186,3 +202,4 @@ class JobAnswer:
     because: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    gpu: str = ""

@@ -12,9 +12,11 @@ from wirewatch.collectors.gpu import GpuFacts, GpuNow
 from wirewatch.collectors.nvlink import NvlinkFacts
 from wirewatch.core.collector import NodeState
 from wirewatch.core.nvml import UP
+from wirewatch.core.owners import PROBE
 from wirewatch.core.types import Absent, Failed, Why, value_or
 from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.explain.evidence import (
+    NOT_WATCHED,
     EvidenceSource,
     HungJob,
     JobEvidence,
@@ -26,12 +28,14 @@ from wirewatch.jobs.explain.evidence import (
     SourceStatus,
 )
 from wirewatch.jobs.gpugroups import gpu_groups, job_name
-from wirewatch.jobs.hangs import HangFacts, HangingJob
+from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
+from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts
 from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
 from wirewatch.jobs.times import UNTIMED, JobsFacts, RunningJob
 
 F = TypeVar("F")
 JOBS, LOCKSTEP, GPU, BURSTS, HANGS, NVLINK = "jobs", "lockstep", "gpu", "bursts", "hangs", "nvlink"
+LEDGER = "ledger"
 """Collectors."""
 TAP_ON = (
     "install the tap with `wirewatch jobs install DIR` and name it in the job's NCCL_PROFILER_PLUGIN "
@@ -44,14 +48,17 @@ _NO_TAP = Absent(Why.MISSING, "its processes do not carry the tap")
 _NO_THREADS = Absent(Why.MISSING, HERE)
 
 
-def jobs_of(state: NodeState, now: float) -> tuple[JobEvidence, ...]:
-    """The running jobs of this node at `now` (Unix seconds), those with the tap first."""
+def jobs_of(state: NodeState, now: float, host: str = "") -> tuple[JobEvidence, ...]:
+    """The running jobs of this node, which is `host`, at `now` (Unix seconds), those with the tap first.
+
+    A probe of wirewatch is none.
+    """
     facts = state.facts(JobsFacts)
     tapped = [job for job in facts.jobs if job.live] if facts else []
     found = [_of_tap(state, job, now) for job in tapped]
     taken = {gpu.uuid for one in found for gpu in one.gpus}
     found += [_of_gpus(state, uuids, now) for uuids in _untapped(state, taken)]
-    return tuple(found)
+    return tuple(replace(one, host=host) for one in found)
 
 
 def switch_on(collector: str) -> str:
@@ -110,8 +117,9 @@ def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
     """The evidence with findings, what lockstep says, and which sources are watched."""
     made = replace(
         evidence, hang=_hang(state, evidence), findings=tuple(_findings(state, evidence)),
-        sources=tuple(_sources(state, evidence)),
+        ledger=_ledger(state, evidence), standing=_standing(state, evidence),
     )  # fmt: skip
+    made = replace(made, sources=tuple(_sources(state, made)))
     facts, here = _facts(state, LockstepFacts, LOCKSTEP), {gpu.uuid for gpu in evidence.gpus}
     if facts and (hint := facts.hint) and hint.uuid in here:
         made = replace(made, late=LateGpu(hint.uuid, hint.gpu, hint.text))
@@ -121,13 +129,43 @@ def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
 
 
 def _hang(state: NodeState, evidence: JobEvidence) -> HungJob | None:
-    """The hang of this job: that of its processes, or where these are not known, of its GPUs."""
-    pids, here = set(evidence.pids), {gpu.uuid for gpu in evidence.gpus}
+    """The hang of this job."""
     for hang in _hanging(state):
-        theirs = {pid for some in hang.processes.values() for pid in some} - {0}
-        if pids & theirs if pids and theirs else here & set(hang.processes):
-            return HungJob(hang.text, hang.found, tuple(hang.snapshot.splitlines()), hang.action)
+        if _is_of(hang.processes, evidence):
+            suspected = hang.kind is HangKind.SUSPECTED
+            lines = tuple(hang.snapshot.splitlines())
+            return HungJob(hang.text, hang.found, lines, hang.action, suspected=suspected)
     return None
+
+
+def _standing(state: NodeState, evidence: JobEvidence) -> StandingJob | None:
+    facts = _facts(state, HangFacts, HANGS)
+    return next((one for one in facts.standing if _is_of(one.processes, evidence)), None) if facts else None
+
+
+def _is_of(processes: Mapping[str, Iterable[int]], evidence: JobEvidence) -> bool:
+    """Whether processes by GPU are those of this job, or where they are not known, the GPUs are."""
+    pids, here = set(evidence.pids), {gpu.uuid for gpu in evidence.gpus}
+    theirs = {pid for some in processes.values() for pid in some} - {0}
+    return bool(pids & theirs if pids and theirs else here & set(processes))
+
+
+def _ledger(state: NodeState, evidence: JobEvidence) -> JobLedger | Absent:
+    """The ledgers of the job's GPUs as one: before owners are known, each process has its own."""
+    facts, here = _facts(state, LedgerFacts, LEDGER), {gpu.uuid for gpu in evidence.gpus}
+    found = [one for one in (facts.jobs if facts else ()) if here & {g.gpu for g in (*one.short, *one.long)}]
+    if not found:
+        return NOT_WATCHED
+    short, long = (
+        tuple(gpu for one in found for gpu in getattr(one, window) if gpu.gpu in here)
+        for window in ("short", "long")
+    )
+    behind = tuple(rank for one in found for rank in one.behind if rank.gpu in here)
+    pids = tuple(pid for one in found for pid in one.pids)
+    return JobLedger(
+        found[0].name, pids, min(one.since for one in found), any(one.starting for one in found), short, long,
+        behind,
+    )  # fmt: skip
 
 
 def _hanging(state: NodeState) -> tuple[HangingJob, ...]:
@@ -143,7 +181,7 @@ def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu
     now = gpus.now.get(uuid) if gpus else None
     if now is not None:
         # Whose GPU it is stays as it was last read; how busy it is does not.
-        made = replace(made, index=str(now.index), pids=made.pids or _pids(now))
+        made = replace(made, index=str(now.index), pids=made.pids or _pids(state, now))
         if _status(state, GPU) is None:
             made = replace(made, utilisation=now.utilization, power=now.power, throttled=now.throttled)
             made = replace(made, memory={pid: now.memory[pid] for pid in made.pids if pid in now.memory})
@@ -172,7 +210,7 @@ def _with_window(gpu: JobGpu, window: GpuWindow) -> JobGpu:
 def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
     """GPUs of each job without the tap; largest first."""
     gpus, facts = state.facts(GpuFacts), _facts(state, LockstepFacts, LOCKSTEP)
-    known = {uuid: _pids(now) for uuid, now in (gpus.now if gpus else {}).items() if uuid not in taken}
+    known = {uuid: _pids(state, now) for uuid, now in (gpus.now if gpus else {}).items() if uuid not in taken}
     hanging = [hang.processes.keys() for hang in _hanging(state)]
     in_step = facts.windows.keys() if facts and facts.in_step else ()
     yield from gpu_groups(known, _owners(state), hanging, in_step)
@@ -192,6 +230,9 @@ def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
 
 def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
     yield _tap_status(state, evidence.job)
+    booked = not isinstance(evidence.ledger, Absent)
+    why = "" if booked else _status(state, LEDGER) or "it has nothing of these GPUs yet"
+    yield SourceStatus(EvidenceSource.LEDGER, booked, why, switch_on(LEDGER))
     facts = state.facts(LockstepFacts)
     for source, collector, values, why in (
         (EvidenceSource.ACTIVITY, LOCKSTEP, [gpu.graphics for gpu in evidence.gpus],
@@ -280,8 +321,10 @@ def _least(values: Sequence[float | Absent]) -> float | Absent:
     return min(known) if known else next(iter(values), _NO_THREADS)
 
 
-def _pids(now: GpuNow) -> tuple[int, ...]:
-    return tuple(sorted(value_or(now.pids, ())))
+def _pids(state: NodeState, now: GpuNow) -> tuple[int, ...]:
+    """The processes of jobs on a GPU: all but those of a probe."""
+    owners = _owners(state)
+    return tuple(sorted(pid for pid in value_or(now.pids, ()) if owners.get(pid) != PROBE))
 
 
 def _sorted(gpus: Sequence[JobGpu]) -> tuple[JobGpu, ...]:

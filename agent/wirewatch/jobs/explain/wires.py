@@ -1,9 +1,15 @@
-"""Which wire carries a job's collectives, by what NVLink counted meanwhile. Pure."""
+"""Which wire carries a job's collectives, and what holds them up beside a rank of this node. Pure."""
+
+from collections.abc import Sequence
 
 from wirewatch.core.statistics import low_median
 from wirewatch.core.types import Absent, Why
-from wirewatch.jobs.explain.evidence import JobEvidence
-from wirewatch.jobs.explain.words import percent, rate
+from wirewatch.jobs.explain.evidence import Certainty, JobAnswer, JobEvidence, Wall
+from wirewatch.jobs.explain.late import weighed
+from wirewatch.jobs.explain.ranks import communicators
+from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
+from wirewatch.jobs.explain.words import operation, percent, rate
+from wirewatch.jobs.ledger.spent import Spent
 from wirewatch.jobs.times import OperationTimes, RunningJob
 
 MOST, LEAST = 0.5, 0.2
@@ -58,3 +64,81 @@ def _by_bytes(evidence: JobEvidence) -> str | Absent:
     if low_median(sent) <= 0:
         return "not NVLink: no bytes moved over it in the last window"
     return f"NVLink: {rate(low_median(sent))} a GPU in the last window"
+
+
+def wire_walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
+    """Return what holds the collectives up beside a rank of this node: a slow wire, another node."""
+    slow = _slow_wire(evidence, spent)
+    elsewhere = _elsewhere(evidence, spent) if slow is None or spent else None
+    return [one for one in (slow, elsewhere) if one is not None]
+
+
+def _slow_wire(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
+    beyond = spent.of(Spent.BEYOND) if spent else TimeShare(0.0)
+    slow = None if isinstance(evidence.job, Absent) else evidence.job.wire
+    if slow is None or isinstance(evidence.job, Absent):
+        return _beyond(beyond) if beyond.value >= NAMED else None
+    claimed = on_wire(evidence.job) * max(0.0, 1 - slow.ratio)
+    if spent and beyond.value < HALF * claimed:
+        # Without a trusted expectation all of it stands among the time on the wire.
+        beyond = TimeShare(min(claimed, beyond.value + spent.of(Spent.WIRE).value))
+    agrees = spent is not None and beyond.value >= HALF * claimed
+    cost = beyond if agrees else TimeShare(claimed)
+    causes = tuple(text.partition(":")[0] for text in slow.explained)
+    why = f", because {causes[0]}" if causes else ""
+    sentence = (
+        f"Collectives: the wire is slow: {operation(slow.op, slow.size_bytes)} gets "
+        f"{rate(slow.busbw)} of {rate(slow.expected)} ({percent(slow.ratio)}){why}; this costs about {cost}."
+    )
+    certain = Certainty.HIGH if slow.witnesses or causes else Certainty.MEDIUM
+    answer = JobAnswer(
+        Wall.SLOW_WIRE, sentence, certain, cost.value, causes,
+        because=(slow.text, *(f"a second witness: {one}" for one in slow.witnesses)),
+        doubts=() if slow.witnesses or causes else ("no second witness agrees that it is the wire",),
+        advice=_wire_advice(slow.explained, slow.witnesses),
+    )  # fmt: skip
+    return answer if agrees or spent is None else weighed(answer, beyond)
+
+
+def _beyond(share: TimeShare) -> JobAnswer:
+    return JobAnswer(
+        Wall.SLOW_WIRE,
+        f"Collectives: the wire takes longer than is expected, which costs {share}; no operation is slow "
+        "enough to be named.",
+        Certainty.LOW, share.value, doubts=("computing beside collectives slows them on healthy nodes too",),
+        advice=_wire_advice((), ()),
+    )  # fmt: skip
+
+
+def _wire_advice(explained: Sequence[str], witnesses: Sequence[str]) -> tuple[str, ...]:
+    found = []
+    settings = [text.partition("=")[0] for text in explained if "=" in text.partition(":")[0]]
+    if settings:
+        found.append(f"unset {', '.join(settings)} in the job, or say why it needs that")
+    if any(text.startswith("NCCL ran") for text in explained):
+        found.append(
+            "let NCCL choose: unset NCCL_ALGO and NCCL_PROTO in the job, its wrapper scripts, ~/.nccl.conf "
+            "and /etc/nccl.conf; a tuner plugin may choose too (NCCL_TUNER_PLUGIN)"
+        )
+    if any(not text.startswith("the job's own") for text in witnesses):
+        found.append("look at the findings of this node: `wirewatch findings list`")
+    if not found:
+        found.append(
+            "run `wirewatch probe` when the GPUs are idle: it measures the same wire without the job; "
+            "NCCL_DEBUG=INFO with `wirewatch parse` shows the path that NCCL took"
+        )
+    return tuple(found)
+
+
+def _elsewhere(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
+    text = next((one.elsewhere for one in communicators(evidence) if one.elsewhere), "")
+    share = spent.of(Spent.OTHER_NODE) if spent else None
+    if not text and (share is None or share.value < NAMED):
+        return None
+    answer = JobAnswer(
+        Wall.LATE_RANK, f"Collectives: {text or 'the GPUs wait for another node'}.", Certainty.MEDIUM,
+        because=(text,) if text else (),
+        doubts=("what holds the job up is on another node: this one cannot say which",),
+        advice=("run `wirewatch explain` on the job's other nodes: one of them names the rank or the wire",),
+    )  # fmt: skip
+    return answer if share is None else weighed(answer, share)

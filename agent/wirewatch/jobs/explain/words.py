@@ -1,7 +1,12 @@
 """Numbers of a job as people read them."""
 
+from collections.abc import Mapping
+
 from wirewatch.core import words
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
+
+TINY = 0.005
+"""Share of the time below which a kind is not mentioned."""
 
 
 def percent(share: float | Absent) -> str:
@@ -9,6 +14,13 @@ def percent(share: float | Absent) -> str:
     if isinstance(share, Absent):
         return words.UNKNOWN
     return words.percent(share, 1 if 0 < 100 * share < 9.95 else 0)  # noqa: PLR2004
+
+
+def in_words(shares: Mapping[str, float]) -> str:
+    """Return shares of time by name in words, the first and all that are not tiny: `97 % computing`."""
+    return ", ".join(
+        f"{percent(share)} {name}" for n, (name, share) in enumerate(shares.items()) if share >= TINY or not n
+    )
 
 
 def rate(value: float | Absent) -> str:
@@ -27,8 +39,7 @@ def operation(op: str, size: int) -> str:
     return f"{op} of {words.size(size)}" if size % unit == 0 else f"{op} of {size / unit:.1f} {name}"
 
 
-def gpu_name(index: str, uuid: str | Absent) -> str:
-    """Return `GPU 2`, or its UUID where its number is not known."""
-    if index:
-        return f"GPU {index}"
-    return "a GPU that is not known" if isinstance(uuid, Absent) else uuid
+def gpu_name(index: str, uuid: str | Absent, host: str = "") -> str:
+    """Return `GPU 2`, or its UUID where its number is not known, with its host where that is known."""
+    name = f"GPU {index}" if index.isdigit() else value_or(uuid, "a GPU that is not known")
+    return f"{name} of {host}" if host else name

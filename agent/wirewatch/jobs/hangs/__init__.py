@@ -16,13 +16,14 @@ from wirewatch.jobs.hangs.model import (
     HangReading,
     KeptHangs,
     PastHang,
+    StandingJob,
     keep,
     recall,
     samples,
 )
 from wirewatch.jobs.hangs.read import read
 
-__all__ = ["COLLECTOR", "HangFacts", "HangKind", "HangingJob", "PastHang"]
+__all__ = ["COLLECTOR", "HangFacts", "HangKind", "HangingJob", "PastHang", "StandingJob"]
 
 log = logging.getLogger(__name__)
 

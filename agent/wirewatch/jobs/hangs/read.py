@@ -10,7 +10,7 @@ from dataclasses import replace
 from wirewatch.core.collector import GpuReading, read_gpus
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
-from wirewatch.core.owners import process_owner, state_and_parent
+from wirewatch.core.owners import PROBE, process_owner, state_and_parent
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, Sysfs
 from wirewatch.core.types import Absent, Json, Why, value_or, whole
 from wirewatch.core.words import KIB
@@ -40,6 +40,8 @@ TICKS = 100
 """Of CPU time to a second, as the kernel tells them to any program."""
 LISTENED = 60.0
 """Seconds between two looks at who listens for RAS."""
+_WORKER = "-m\0wirewatch.worker\0"
+"""In the command line of a process that runs a probe."""
 _NAMED = 256
 """Processes of RAS that are looked for here."""
 _FAULTS, _TIMES = 9, slice(11, 15)
@@ -86,8 +88,11 @@ def still_stuck(job: WatchedJob, reading: HangReading) -> bool:
 def _owner(sysfs: Sysfs, pid: int) -> str:
     """Return the owner of a process: pod:UID, slurm:ID, container:ID, or the process that started it.
 
-    What cannot be read has no owner, ``""``: all such processes count as of one job.
+    What cannot be read has no owner, ``""``: all such processes count as of one job. A worker of a probe has
+    PROBE, wherever it runs.
     """
+    if _WORKER in value_or(sysfs.read(f"/proc/{pid}/cmdline"), ""):
+        return PROBE
     if named := process_owner(sysfs, pid):
         return named
     known = state_and_parent(value_or(sysfs.read(f"/proc/{pid}/stat"), ""))

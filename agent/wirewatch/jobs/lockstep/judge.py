@@ -208,7 +208,7 @@ def _hint(
     dram = low_median(w.dram for w in others)
     reference, usual = _reference(before, seen.gpu)
     text = (
-        f"GPU {gpu.index} never waits: SM busy {own.sm:.1%} against {rest:.1%} of the others, "
+        f"{_name(gpu)} never waits: SM busy {own.sm:.1%} against {rest:.1%} of the others, "
         f"gap {seen.gaps[seen.gpu]:+.1%} ({usual}); use of memory {own.dram:.1%} against {dram:.1%}, "
         f"NVLink {own.sent / GB:.2f} against {sent / GB:.2f} GB/s; {count} windows, the last of "
         f"{own.seconds:.1f} s"
@@ -231,7 +231,7 @@ def _uneven_work(
     rest = high_median(w.sm for key, w in windows.items() if key != seen.gpu)
     reference, usual = _reference(before, seen.gpu)
     text = (
-        f"GPU {gpu.index} has {more:.0%} more work; the others wait {waits:.0%} of the time, and a step "
+        f"{_name(gpu)} has {more:.0%} more work; the others wait {waits:.0%} of the time, and a step "
         f"could be {costs:.0%} shorter at most, were it spread evenly: SM busy {own.sm:.1%} against "
         f"{rest:.1%} of the others ({usual}), {_more(seen.work)}; {count} windows, the last of "
         f"{own.seconds:.1f} s"
@@ -371,10 +371,15 @@ def _others(values: Mapping[str, float], key: str) -> list[float]:
 
 def _with_result(memory: LockstepMemory, seen: WindowResult, reading: LockstepReading) -> LockstepMemory:
     """The memory with the newest window's result, and why, in words."""
-    who = f"GPU {_gpu(reading, seen.gpu).index}: " if seen.gpu else ""
+    who = f"{_name(_gpu(reading, seen.gpu))}: " if seen.gpu else ""
     why = ": ".join(filter(None, (seen.reason.value, who + seen.text)))
     return replace(memory, reason=seen.reason, why=why)
 
 
 def _gpu(reading: LockstepReading, key: str) -> Gpu:
     return next((item.gpu for item in reading if item.gpu.key == key), Gpu(-1, key))
+
+
+def _name(gpu: Gpu) -> str:
+    """Return `GPU 3`, or the UUID of a GPU that the reading lacks."""
+    return f"GPU {gpu.index}" if gpu.index >= 0 else gpu.uuid

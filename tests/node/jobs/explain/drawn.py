@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tests.node.jobs.lockstepjobs import measured
 from wirewatch.core.jobs import RingState
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.explain.evidence import (
     NOT_WATCHED,
     EvidenceSource,
@@ -16,6 +16,7 @@ from wirewatch.jobs.explain.evidence import (
     MoreWork,
     SourceStatus,
 )
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent
 from wirewatch.jobs.times import (
     CommunicatorTimes,
     CommunicatorWindow,
@@ -91,11 +92,68 @@ def job(
                       gpus=shares, late=late, wire=wire)  # fmt: skip
 
 
+def spent(
+    number: int, waits: Mapping[int, float] | None = None, *, does: str = "", seconds: float = 300.0,
+    **shares: float,
+) -> GpuLedger:  # fmt: skip
+    """The ledger of a GPU: `waits` for others by number, `shares` by name of their kind; it computes else."""
+    whom = {gpu_uuid(n): share for n, share in (waits or {}).items()}
+    found = {Spent[name.upper()]: share for name, share in shares.items()}
+    found[Spent.LOCAL_RANK] = found.get(Spent.LOCAL_RANK, 0.0) + sum(whom.values())
+    every = {kind: found.get(kind, 0.0) for kind in Spent}
+    every[Spent.COMPUTING] = 1 - sum(found.values())
+    return GpuLedger(gpu_uuid(number), str(number), seconds, every, whom, does)
+
+
+def ledger(*long: GpuLedger, short: Sequence[GpuLedger] | None = None, **changes: object) -> JobLedger:
+    """The ledger of a job that goes on as it has for five minutes, unless its `short` window is given."""
+    lately = tuple(replace(one, seconds=10.0) for one in (long if short is None else short))
+    made = JobLedger("slurm:4711", tuple(PIDS + n for n in range(RANKS)), 0.0, False, lately, long)  # noqa: FBT003
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def healthy(**shares: float) -> JobLedger:
+    """Four GPUs that compute but for 2 % on the wire, or these shares."""
+    return ledger(*(spent(n, None, does="", **(shares or {"wire": 0.02})) for n in range(RANKS)))
+
+
+def waiting(late: int, share: float, of: int = RANKS, **shares: float) -> JobLedger:
+    """All GPUs wait for the `late` one for a share of the time; that one has the `shares`."""
+    gpus = (spent(n, None, does="", **shares) if n == late else spent(n, {late: share}) for n in range(of))
+    return ledger(*gpus)
+
+
+def agreeing(job: RunningJob | Absent, of: Sequence[JobGpu], more: MoreWork | None = None) -> JobLedger:
+    """The ledger that says what the other evidence says."""
+    gpus = []
+    tap = None if isinstance(job, Absent) else job
+    for number, gpu in enumerate(of):
+        active = gpu.utilisation if isinstance(gpu.graphics, Absent) else gpu.graphics
+        idle = 1 - value_or(active, 1.0)
+        waits: dict[str, float] = {}
+        if more is not None and not isinstance(more.waiting, Absent):
+            waits[more.uuid] = more.waiting
+        elif tap is not None and tap.late is not None:
+            waits[value_or(tap.late.gpu, "")] = tap.late.cost
+        waits.pop(gpu.uuid, None)
+        wire = value_or(tap.gpus[0].in_collectives - tap.gpus[0].waiting, 0.0) if tap else 0.0
+        beyond = wire * (1 - tap.wire.ratio) if tap and tap.wire else 0.0
+        made = spent(number, idle=idle, wire=wire - beyond, beyond=beyond)
+        shares = {**made.shares, Spent.LOCAL_RANK: sum(waits.values())}
+        rest = 1 - sum(share for kind, share in shares.items() if kind is not Spent.COMPUTING)
+        shares[Spent.COMPUTING] = max(0.0, rest)
+        gpus.append(replace(made, gpu=gpu.uuid, index=gpu.index, shares=shares, waits_for=waits))
+    return ledger(*gpus)
+
+
 def evidence(
     job: RunningJob | Absent, of: Sequence[JobGpu] | None = None, missing: Sequence[EvidenceSource] = (),
-    more: MoreWork | None = None, hang: HungJob | None = None,
+    more: MoreWork | None = None, hang: HungJob | None = None, book: JobLedger | None = None,
 ) -> JobEvidence:  # fmt: skip
-    """All sources but the missing ones say what they know; those are taken away from the GPUs, too."""
+    """All sources but the missing ones say what they know; those are taken away from the GPUs, too.
+
+    The ledger is `book`, by default one that agrees with all of them.
+    """
     sources = tuple(
         SourceStatus(
             one, one not in missing, "its collector is off" if one in missing else "", "switch it on"
@@ -110,6 +168,7 @@ def evidence(
     return JobEvidence(
         "slurm:4711", NOW, found, seen, more=more, hang=None if EvidenceSource.HANGS in missing else hang,
         settings=read, sources=sources,
+        ledger=NOT_WATCHED if EvidenceSource.LEDGER in missing else book or agreeing(seen, found, more),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, job
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, ledger, spent, waiting
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
 from wirewatch.cli.jobs.explain import selected
@@ -14,14 +14,25 @@ from wirewatch.collectors.gpu import GpuFacts, GpuNow
 from wirewatch.collectors.nvlink import NvlinkFacts
 from wirewatch.collectors.nvlink.model import NvlinkLink
 from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.owners import PROBE
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Subject, Why
 from wirewatch.documents.jobs import explain
+from wirewatch.documents.judged import jobs
 from wirewatch.jobs.bursts import BurstFacts, BurstFigures, BurstLook
-from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobSettings, SourceStatus, Wall
+from wirewatch.jobs.explain.evidence import (
+    NOT_WATCHED,
+    EvidenceSource,
+    JobEvidence,
+    JobSettings,
+    SourceStatus,
+    Wall,
+)
 from wirewatch.jobs.explain.gather import BURSTS, GPU, HANGS, jobs_of, switch_on, with_settings, with_threads
+from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.jobs.explain.walls import decide
-from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
+from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
+from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts, RankBehind
 from wirewatch.jobs.lockstep import Hint, HintTime, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts, RunningJob, TimesDoubt
 
@@ -63,6 +74,7 @@ def whole() -> NodeState:
         component("gpu", gpus(0, 1, 2, 3), hot),
         component("bursts", looked(1)),
         component("hangs", None),
+        component("ledger", LedgerFacts(10.0, (healthy(),))),
     )
 
 
@@ -99,7 +111,8 @@ def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() 
     tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
     assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
     answer = decide(one)
-    assert answer.wall is Wall.NOT_KNOWN
+    assert answer.wall is Wall.NOTHING
+    assert "nobody waits" not in answer.sentence
     assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live"), 80))
 
 
@@ -110,6 +123,7 @@ def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> Non
         ("gpu", EvidenceSource.GPU),
         ("bursts", EvidenceSource.BURSTS),
         ("hangs", EvidenceSource.HANGS),
+        ("ledger", EvidenceSource.LEDGER),
     ):
         state = whole()
         known = state.components[name]
@@ -255,7 +269,7 @@ def test_collectives_in_cuda_graphs_are_said_not_to_be_timed() -> None:
     state = whole().with_component(component("jobs", JobsFacts(NOW, 1.0, (graphs,))))
     (one,) = jobs_of(state, NOW)
     assert one.sources[0].why == "812 calls are in CUDA graphs, and their communicators are not timed"
-    assert decide(one).wall is Wall.NOT_KNOWN
+    assert "nobody waits" not in decide(one).sentence
 
 
 def test_an_nccl_whose_times_are_not_proven_is_named() -> None:
@@ -563,3 +577,98 @@ def test_the_processes_of_a_job_are_those_of_its_gpus_and_of_ranks_without_a_gpu
     assert one.pids == tuple(PIDS + n for n in range(4))
     assert replace(one, job=GONE).pids == tuple(PIDS + n for n in range(1, 4))
     assert not replace(one, sources=()).watches(EvidenceSource.TAP)
+
+
+def probing(*numbers: int) -> HangFacts:
+    """The probe of wirewatch has these GPUs."""
+    return HangFacts((), owners={PIDS + n: PROBE if n in numbers else f"parent:{n}" for n in range(4)})
+
+
+def test_a_probe_is_no_job() -> None:
+    state = node(component("gpu", gpus(0, 1, 2)), component("hangs", probing(0, 1)))
+    (one,) = jobs_of(state, NOW)
+    assert [gpu.uuid for gpu in one.gpus] == [gpu_uuid(2)]
+    assert jobs_of(node(component("gpu", gpus(0, 1)), component("hangs", probing(0, 1))), NOW) == ()
+
+
+def test_a_probe_beside_a_job_is_none_of_its_processes() -> None:
+    both = GpuFacts(frozenset(), {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS, PIDS + 1}))})
+    (one,) = jobs_of(node(component("gpu", both), component("hangs", probing(0))), NOW)
+    assert (one.name, one.pids) == (f"pid:{PIDS + 1}", (PIDS + 1,))
+
+
+def standing(*numbers: int, pids: bool = True) -> HangFacts:
+    held = {gpu_uuid(n): frozenset({PIDS + n if pids else 0}) for n in numbers}
+    return HangFacts((), standing=(StandingJob(held, NOW - 14, "no byte moves"),))
+
+
+@pytest.mark.parametrize(
+    ("guard", "facts", "stands"),
+    [
+        ("its processes", standing(0, 1), True),
+        ("its GPUs, of processes that are not known", standing(0, pids=False), True),
+        ("other GPUs", standing(4, pids=False), False),
+        ("other processes", standing(5), False),
+        ("nobody", HangFacts(()), False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_job_that_stands_still_is_found_by_processes_or_gpus(
+    guard: str, facts: HangFacts, *, stands: bool
+) -> None:
+    (one,) = jobs_of(whole().with_component(component("hangs", facts)), NOW)
+    assert (one.standing is not None) is stands, guard
+    assert (decide(one).wall is Wall.STANDING) is stands
+
+
+def test_the_ledgers_of_a_job_s_gpus_are_one() -> None:
+    behind = RankBehind(1, "0xabc", gpu_uuid(1), "1", None, 2, 12.0)
+    halves = (ledger(spent(0), spent(9), since=8.0), ledger(spent(4), spent(5)),
+              ledger(*(spent(n) for n in (1, 2, 3)), starting=True, since=5.0, behind=(behind,)))  # fmt: skip
+    (one,) = jobs_of(whole().with_component(component("ledger", LedgerFacts(10.0, halves))), NOW, "gpu-017")
+    assert isinstance(one.ledger, JobLedger)
+    assert [gpu.index for gpu in one.ledger.long] == [gpu.index for gpu in one.ledger.short] == list("0123")
+    assert (one.ledger.starting, one.ledger.since, one.ledger.behind) == (True, 5.0, (behind,))
+    assert one.host == "gpu-017"
+    (one,) = jobs_of(whole().with_component(component("ledger", LedgerFacts(10.0, halves[1:2]))), NOW)
+    status = status_of(one, EvidenceSource.LEDGER)
+    assert (one.ledger, status.watched) == (NOT_WATCHED, False)
+    assert status.why == "it has nothing of these GPUs yet"
+    assert decide(one).wall is Wall.NOT_KNOWN
+
+
+def test_a_hang_that_is_only_suspected_is_said_so() -> None:
+    state = node(component("gpu", gpus(0, 1, 2, 3)), component("hangs", hanging(0, 1, 3, pids=True)))
+    facts = state.components["hangs"].facts
+    assert isinstance(facts, HangFacts)
+    guessed = replace(facts, now=tuple(replace(one, kind=HangKind.SUSPECTED) for one in facts.now))
+    sure, guess = (jobs_of(state.with_component(component("hangs", f)), NOW)[0] for f in (facts, guessed))
+    assert sure.hang is not None
+    assert guess.hang == replace(sure.hang, suspected=True)
+
+
+def test_the_document_of_jobs_goes_on_with_what_is_shown() -> None:
+    answers, state = HeldAnswers(), whole()
+    late = LedgerFacts(10.0, (waiting(1, 0.3),))
+    other = state.with_component(component("ledger", replace(late, jobs=(waiting(2, 0.4),))))
+    state = state.with_component(component("ledger", late))
+
+    def first(known: NodeState, at: float, shown: HeldAnswers | None) -> tuple[str, float]:
+        (one,) = jobs(known, at, "live", shown, "gpu-017").jobs
+        return one.answer.sentence, one.since
+
+    before = first(state, NOW, answers)
+    assert "rank 1 on GPU 1 of gpu-017, which costs 30 %" in before[0]
+    assert first(other, NOW + 5, answers) == before
+    assert first(other, NOW + 5, None)[0] != before[0]
+    after = first(other, NOW + 15, answers)
+    assert "rank 2 on GPU 2 of gpu-017, which costs 40 %" in after[0]
+    assert after[1] == NOW + 15
+
+
+def test_two_jobs_of_one_owner_are_both_there() -> None:
+    """One carries the tap, the other does not."""
+    facts = HangFacts((), owners={PIDS + 9: "slurm:4711"})
+    state = whole().with_component(component("hangs", facts))
+    state = state.with_component(component("gpu", gpus(0, 1, 2, 3, 9)))
+    assert [one.evidence.name for one in jobs(state, NOW, "live").jobs] == ["slurm:4711"] * 2

@@ -5,8 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.node.jobs.explain.drawn import PIDS, RANKS, evidence, gpu, gpu_uuid, gpus, job, late, row, slow
-from wirewatch.core.types import Absent, Why
+from tests.node.jobs.explain.drawn import (
+    PIDS,
+    RANKS,
+    evidence,
+    gpu,
+    gpu_uuid,
+    gpus,
+    healthy,
+    job,
+    late,
+    row,
+    slow,
+)
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.explain.evidence import (
     NOT_WATCHED,
     Certainty,
@@ -125,13 +137,13 @@ CAUSES: Mapping[Callable[[], JobEvidence], tuple[Wall, str]] = {
     loader_stall: (
         Wall.HOST,
         (
-            "Host: nothing runs on the GPUs 34 % of the time, and their processes sleep: they wait for data, "
+            "Host: nothing runs on the GPUs 34 % of the time, and their processes sleep: waiting for data, "
             "storage or another process."
         ),
     ),
     uneven_work: (
         Wall.UNEVEN_WORK,
-        "Uneven work: GPU 3 has 10 % more work than the others; the others wait 9.0 % of the time.",
+        "Uneven work: rank 3 on GPU 3 has 10 % more work than the others; the others wait 9.0 % of the time.",
     ),
     stopped_rank: (
         Wall.HANG,
@@ -162,24 +174,34 @@ def test_a_healthy_job_hits_no_wall(shape: str, share: float) -> None:
     """Also one whose collectives take most of the time beside computation (FSDP)."""
     answer = decide(evidence(job(row(), share=share), gpus(shape)))
     assert answer.wall is Wall.NOTHING
-    assert answer.sentence.startswith("No wall of this node: nobody waits for a rank")
+    assert answer.sentence.startswith("Nothing of this node holds it up: ")
+    assert answer.sentence.endswith("; nobody waits; the collectives run at 330 GB/s of 340 GB/s expected.")
     assert (answer.certainty, answer.doubts) == (Certainty.HIGH, ())
 
 
 @pytest.mark.parametrize("source", [EvidenceSource.TAP, EvidenceSource.ACTIVITY])
-def test_a_job_that_is_half_watched_is_never_healthy(source: EvidenceSource) -> None:
+def test_a_job_that_is_half_watched_is_never_surely_healthy(source: EvidenceSource) -> None:
     answer = decide(evidence(job(), missing=[source]))
-    assert answer.wall is Wall.NOT_KNOWN
-    assert answer.certainty is Certainty.LOW
+    assert (answer.wall, answer.certainty) == (Wall.NOTHING, Certainty.MEDIUM)
+    assert ("nobody waits" in answer.sentence) is (source is not EvidenceSource.TAP)
     assert f"{source.value}: not watched: its collector is off" in answer.doubts
-    assert f"{source.value}: switch it on" in answer.advice
+
+
+def test_a_job_without_a_ledger_is_never_healthy() -> None:
+    answer = decide(evidence(job(), missing=[EvidenceSource.LEDGER]))
+    assert (answer.wall, answer.certainty) == (Wall.NOT_KNOWN, Certainty.LOW)
+    assert answer.sentence == (
+        "Not known what holds it up: the collectives run at 330 GB/s of 340 GB/s expected, but the time is "
+        "not accounted for: its waiting ledger is not watched."
+    )
+    assert answer.advice == ("waiting ledger: switch it on",)
 
 
 def test_a_job_of_which_nothing_is_watched_is_not_known() -> None:
     answer = decide(evidence(job(), missing=list(EvidenceSource)))
     assert answer.sentence == (
-        "Not known what holds it up: its collectives are not timed and memory, launch gaps and host are not "
-        "watched."
+        "Not known what holds it up: its collectives are not timed, and the time is not accounted for: its "
+        "waiting ledger is not watched."
     )
     assert len(answer.doubts) == len(EvidenceSource)
 
@@ -191,23 +213,25 @@ def test_no_wall_is_less_sure_where_something_else_is_not_watched(source: Eviden
     assert answer.doubts == (f"{source.value}: not watched: its collector is off",)
 
 
-def test_what_is_not_judged_is_not_healthy() -> None:
+def test_of_what_is_not_judged_nobody_says_that_nobody_waits() -> None:
     answer = decide(evidence(job(doubt=TimesDoubt.UNSEEN)))
-    assert answer.wall is Wall.NOT_KNOWN
+    assert (answer.wall, answer.certainty) == (Wall.NOTHING, Certainty.MEDIUM)
+    assert "nobody waits" not in answer.sentence
     assert any(TimesDoubt.UNSEEN.value in doubt for doubt in answer.doubts)
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
 @pytest.mark.parametrize("source", EvidenceSource)
-def test_a_missing_source_never_makes_it_healthy(
+def test_a_missing_source_never_makes_it_surely_healthy(
     cause: Callable[[], JobEvidence], source: EvidenceSource
 ) -> None:
-    """The wall may no more be seen then; but nobody says that there is none, nor is surer of it."""
+    """The wall may no more be seen then; but nobody is sure that there is none, nor surer of it."""
     whole, names = cause(), {one.source: one.watched for one in cause().sources}
     assert names[source]
     part = _without(cause, source)
     answer, before = decide(part), decide(whole)
-    assert answer.wall is not Wall.NOTHING
+    assert (answer.wall, answer.certainty) != (Wall.NOTHING, Certainty.HIGH)
+    assert (answer.wall is Wall.NOTHING) <= (cause is memory_bound)
     if answer.wall is before.wall:
         order = list(Certainty)
         assert order.index(answer.certainty) >= order.index(before.certainty)
@@ -221,6 +245,7 @@ def _without(cause: Callable[[], JobEvidence], source: EvidenceSource) -> JobEvi
         [source],
         whole.more,
         whole.hang,
+        value_or(whole.ledger, None),
     )
 
 
@@ -246,7 +271,7 @@ def test_a_late_rank_whose_gpu_waits_for_its_host_is_the_host_s() -> None:
     answer = decide(evidence(job(late=late(1, 0.2), waiting=0.2), found))
     assert answer.wall is Wall.HOST
     assert "wait for rank 1 on GPU 1, which costs 20 % of the time" in answer.sentence
-    alone = decide(evidence(job(), found, [EvidenceSource.TAP]))
+    alone = decide(evidence(job(), found, [EvidenceSource.TAP, EvidenceSource.LEDGER]))
     assert alone.wall is Wall.HOST
     assert "GPU 1" in alone.sentence
     assert alone.certainty is Certainty.MEDIUM
@@ -269,7 +294,10 @@ def test_collectives_that_hide_behind_nothing_are_the_wall_at_full_speed() -> No
 
 def test_the_late_rank_may_be_on_another_node() -> None:
     answer = decide(
-        evidence(job(elsewhere="all ranks of this node wait alike: it is not on this node", nodes=2))
+        evidence(
+            job(elsewhere="all ranks of this node wait alike: it is not on this node", nodes=2),
+            book=healthy(other_node=0.2),
+        )
     )
     assert answer.wall is Wall.LATE_RANK
     assert "not on this node" in answer.sentence
@@ -285,7 +313,7 @@ def test_idle_gpus_with_threads_that_are_half_awake_are_one_of_two() -> None:
 def test_a_dip_of_utilisation_alone_is_no_wall() -> None:
     off = [EvidenceSource.ACTIVITY]
     dip = [replace(one, utilisation=0.8) for one in gpus()]
-    assert decide(evidence(job(), dip, off)).wall is Wall.NOT_KNOWN
+    assert decide(evidence(job(), dip, [*off, EvidenceSource.LEDGER])).wall is Wall.NOT_KNOWN
     idle = [replace(one, utilisation=0.0, thread=0.0) for one in gpus()]
     assert decide(evidence(job(), idle, off)).wall is Wall.HOST
 
@@ -309,7 +337,7 @@ def test_of_several_nodes_a_rank_elsewhere_may_be_later() -> None:
 
 
 UNSEEN = LateRank(
-    2, Absent(Why.MISSING, "no GPU is named"), "", PIDS, 4, 4, 64, 65, 0.12, 0.0, "rank 2 is late"
+    2, Absent(Why.MISSING, "no GPU is named"), "", PIDS + 2, 4, 4, 64, 65, 0.12, 0.0, "rank 2 is late"
 )
 """A rank of which it is not known on which GPU it is."""
 
@@ -384,7 +412,7 @@ INFERRED = "waiting is inferred from activity: the tap would measure it"
 
 
 def uneven(more: MoreWork, rank: LateRank | None = None, of: list[JobGpu] | None = None) -> JobEvidence:
-    return evidence(job(late=rank, waiting=0.15), of, more=more)
+    return evidence(job(late=rank, waiting=0.15), of, [EvidenceSource.LEDGER], more=more)
 
 
 @pytest.mark.parametrize(
@@ -464,13 +492,14 @@ def test_clocks_explain_a_gpu_that_the_others_wait_for_where_they_are_its_own(
     guard: str, found: list[JobGpu], causes: tuple[str, ...]
 ) -> None:
     """The same without the tap and with it; without it nothing measures what is lost."""
-    bare = replace(evidence(job(), found, [EvidenceSource.TAP]), late=hint(2), findings=FINDINGS)
+    off = [EvidenceSource.TAP, EvidenceSource.LEDGER]
+    bare = replace(evidence(job(), found, off), late=hint(2), findings=FINDINGS)
     alone, both = decide(bare), decide(replace(bare, job=job(late=late(), waiting=0.12)))
-    end = ": it is throttled (hw_thermal_slowdown)." if causes else "GPU 2, whose SMs never wait."
+    end = ": that GPU is throttled (hw_thermal_slowdown)." if causes else "GPU 2, whose SMs never wait."
     assert alone.sentence.endswith(end), guard
     assert alone.certainty is (Certainty.MEDIUM if causes else Certainty.LOW)
     assert alone.causes == both.causes == causes
-    assert alone.because == ("its SMs never wait", "gpu.throttle of 2")
+    assert alone.because == ("its SMs never wait", *(["gpu.throttle of 2"] if causes else []))
     assert ("gpu.throttle of 2" in both.because, "gpu.memory of 2" in both.because) == (bool(causes), False)
 
 
@@ -492,14 +521,14 @@ def active(*shares: float | Absent) -> list[JobGpu]:
 def test_a_gpu_waits_for_its_host_where_less_runs_on_it_than_on_the_others(
     guard: str, shares: tuple[float | Absent, ...], wall: Wall
 ) -> None:
-    answer = decide(evidence(job(), active(*shares), [EvidenceSource.TAP]))
+    answer = decide(evidence(job(), active(*shares), [EvidenceSource.TAP, EvidenceSource.LEDGER]))
     assert answer.wall is wall, guard
     assert wall is Wall.NOT_KNOWN or "Host: the others wait for GPU 1: something runs" in answer.sentence
 
 
 def idle(thread: float | Absent, graphics: float | Absent = 0.8) -> JobAnswer:
     found = [replace(gpu(n), graphics=graphics, utilisation=0.6, thread=thread) for n in range(RANKS)]
-    return decide(evidence(job(share=0.1), found))
+    return decide(evidence(job(share=0.1), found, [EvidenceSource.LEDGER]))
 
 
 COARSE = "utilisation of the last second only: GPM windows would be surer"
@@ -595,7 +624,7 @@ def test_memory_is_the_wall_where_it_is_busy_and_arithmetic_less_so(
 
 def test_idle_arithmetic_is_no_wall_where_collectives_are_not_timed() -> None:
     found = [replace(one, math=0.3) for one in gpus()]
-    assert decide(evidence(job(share=0.42), found, [EvidenceSource.TAP])).wall is Wall.NOT_KNOWN
+    assert decide(evidence(job(share=0.42), found, [EvidenceSource.TAP])).wall is Wall.NOTHING
 
 
 def test_one_communicator_that_is_judged_is_enough_and_the_others_are_said() -> None:
@@ -607,7 +636,7 @@ def test_one_communicator_that_is_judged_is_enough_and_the_others_are_said() -> 
 
 
 def test_what_is_watched_is_not_advised_to_be_switched_on() -> None:
-    off = [EvidenceSource.ACTIVITY, EvidenceSource.BURSTS]
+    off = [EvidenceSource.LEDGER, EvidenceSource.ACTIVITY, EvidenceSource.BURSTS]
     answer = decide(evidence(job(), missing=off))
     assert answer.advice == tuple(f"{one.value}: switch it on" for one in off)
 

@@ -1,0 +1,213 @@
+"""Which GPU the others wait for, how sure that is, and why it may be late. Pure."""
+
+from dataclasses import replace
+
+from wirewatch.core.statistics import low_median
+from wirewatch.core.types import Absent, value_or
+from wirewatch.jobs.explain.evidence import (
+    Certainty,
+    JobAnswer,
+    JobEvidence,
+    JobGpu,
+    MoreWork,
+    Wall,
+)
+from wirewatch.jobs.explain.ranks import communicators, gpu_rank_name, late_name
+from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
+from wirewatch.jobs.explain.words import percent
+from wirewatch.jobs.times import LateRank
+
+LESS_ACTIVE = 0.08
+"""A GPU on which so much less of the time something runs than on the others is kept waiting by its host.
+
+Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
+THROTTLE = "gpu.throttle"
+DISAGREES = "the waiting ledger does not show so much"
+_OTHER_NODES = (
+    "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",
+)
+_INFERRED = ("waiting is inferred from activity: the tap would measure it",)
+_PROBE = "`wirewatch probe` on idle GPUs says whether that GPU itself is slow"
+
+
+def late_walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
+    """Return an answer for each GPU that the others wait for, by the ledger first.
+
+    What the tap or the GPUs' activity says of a GPU that the ledger does not name is less sure.
+    """
+    named = [_by_ledger(evidence, uuid, spent) for uuid in spent.late()] if spent else []
+    other = _without_ledger(evidence, spent)
+    if other is None or any(one.gpu == other.gpu for one in named):
+        return named
+    return [*named, other if spent is None else weighed(other, spent.waited(other.gpu))]
+
+
+def weighed(answer: JobAnswer, share: TimeShare) -> JobAnswer:
+    """Return an answer with its share by the ledger, and less sure where the ledger hardly shows it."""
+    seen = replace(
+        answer, sentence=f"{answer.sentence.removesuffix('.')}; the ledger shows {share}.", cost=share.value
+    )
+    if share.value >= HALF * value_or(answer.cost, NAMED / HALF):
+        return seen
+    return replace(seen, certainty=Certainty.LOW, doubts=(*answer.doubts, DISAGREES))
+
+
+def _by_ledger(evidence: JobEvidence, uuid: str, spent: JobSpending) -> JobAnswer:
+    share, late = spent.waited(uuid), _tapped(evidence)
+    late = late if late is not None and late.gpu == uuid else None
+    more = evidence.more
+    if more is not None and more.uuid == uuid:
+        return _uneven(evidence, more, late, share)
+    who = late_name(evidence, late) if late else gpu_rank_name(evidence, uuid)
+    waits = f"{spent.waiting_for(uuid)} of {len(evidence.gpus)} GPUs wait"
+    most = late is not None and late.at_most
+    begun = f"{_others(evidence, late) if late else waits} for {who}, which costs {'at most ' * most}{share}"
+    base = JobAnswer(
+        Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW if most else Certainty.MEDIUM, share.value,
+        because=(late.text,) if late else (), doubts=_other_nodes(evidence, late), gpu=uuid,
+    )  # fmt: skip
+    return _with_reason(evidence, base, begun, spent, late)
+
+
+def _without_ledger(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
+    """Return what the tap, or the GPUs' activity alone, shows."""
+    late, more, hint = _tapped(evidence), evidence.more, evidence.late
+    if more is not None and (late is None or late.gpu == more.uuid):
+        return _uneven(evidence, more, late, None)
+    if late is not None:
+        cost = f"{'at most ' * late.at_most}{percent(late.cost)} of the time"
+        begun = f"{_others(evidence, late)} for {late_name(evidence, late)}, which costs {cost}"
+        base = JobAnswer(
+            Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW if late.at_most else Certainty.MEDIUM,
+            late.cost, because=(late.text,), doubts=_other_nodes(evidence, late),
+            gpu=value_or(late.gpu, ""),
+        )  # fmt: skip
+        return _with_reason(evidence, base, begun, spent, late)
+    if hint is not None:
+        begun = f"the others wait for {gpu_rank_name(evidence, hint.uuid)}, whose SMs never wait"
+        base = JobAnswer(
+            Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW, because=(hint.text,),
+            doubts=("what it costs is not known without the tap",), gpu=hint.uuid,
+        )  # fmt: skip
+        return _with_reason(evidence, base, begun, None, None)
+    for gpu in evidence.gpus if spent is None else ():
+        if _less_active(evidence, gpu, None):
+            begun = f"the others wait for {gpu_rank_name(evidence, gpu.uuid)}"
+            base = JobAnswer(Wall.HOST, "", Certainty.LOW, gpu=gpu.uuid)
+            return _with_reason(evidence, base, begun, None, None)
+    return None
+
+
+def _tapped(evidence: JobEvidence) -> LateRank | None:
+    return None if isinstance(evidence.job, Absent) else evidence.job.late
+
+
+def _others(evidence: JobEvidence, late: LateRank) -> str:
+    ranks = next((len(one.here) for one in communicators(evidence) if one.late == late), 0)
+    return f"{ranks - 1} of {ranks} ranks wait"
+
+
+def _other_nodes(evidence: JobEvidence, late: LateRank | None) -> tuple[str, ...]:
+    wide = any(one.nodes > 1 for one in communicators(evidence) if late and one.late == late)
+    return _OTHER_NODES if wide else ()
+
+
+def _with_reason(
+    evidence: JobEvidence, base: JobAnswer, begun: str, spent: JobSpending | None, late: LateRank | None
+) -> JobAnswer:
+    """Return the answer with why that GPU is late; neither the ledger nor the tap may measure the waiting."""
+    gpu = next((one for one in evidence.gpus if one.uuid == base.gpu), None)
+    measured, reasons = spent is not None or late is not None, throttled(evidence, gpu)
+    surer = Certainty.HIGH if measured else Certainty.MEDIUM
+    if reasons:
+        texts = tuple(o.evidence for o in evidence.findings if o.rule == THROTTLE and o.gpu == base.gpu)
+        return replace(
+            base, sentence=f"Collectives: {begun}: that GPU is throttled ({', '.join(reasons)}).",
+            certainty=surer, causes=reasons, because=(*base.because, *texts),
+            advice=("check power and cooling of that GPU; `wirewatch findings list` names the reason",),
+        )  # fmt: skip
+    if (less := _less_active(evidence, gpu, spent)) is not None:
+        sure = Certainty.HIGH if late is not None else Certainty.MEDIUM
+        return _host_of(replace(base, certainty=sure), begun, less, _idle_words(spent, base.gpu))
+    if not measured:
+        return replace(base, advice=(_PROBE,))
+    if late is not None and evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
+        # Two that know nothing of each other: clocks of the collectives, and the GPU's own activity.
+        base = replace(base, certainty=Certainty.HIGH, because=(*base.because, evidence.late.text))
+    pids = (late.pid,) if late and not isinstance(late.pid, Absent) else gpu.pids if gpu else ()
+    advice = (
+        f"profile process {', '.join(map(str, pids)) or '?'} with py-spy or nsys",
+        "look for more work, a slower loader, or another program on its GPU or cores",
+        _PROBE,
+    )
+    return replace(base, doubts=(*base.doubts, "why that rank is late is not known"), advice=advice)
+
+
+def _host_of(base: JobAnswer, begun: str, less: tuple[float, float], does: str) -> JobAnswer:
+    own, others = less
+    return replace(
+        base,
+        wall=Wall.HOST,
+        sentence=(
+            f"Host: {begun}: something runs on its GPU only {percent(own)} of the time, on the others "
+            f"{percent(others)}, so its process keeps it waiting{f' ({does})' if does else ''}."
+        ),
+        because=(*base.because, f"GPU active {percent(own)} of the time against {percent(others)}"),
+        advice=(
+            "look at what that process waits for, with `py-spy dump --pid` and `pidstat -t -p`",
+            "usual are its loader, storage, garbage collection, and cores that it shares",
+        ),
+    )
+
+
+def _uneven(
+    evidence: JobEvidence, more: MoreWork, late: LateRank | None, share: TimeShare | None
+) -> JobAnswer:
+    who = gpu_rank_name(evidence, more.uuid)
+    amount = f"{percent(more.more)} more" if not isinstance(more.more, Absent) else "more"
+    lost = late.cost if late is not None and isinstance(more.waiting, Absent) else more.waiting
+    lost = share.value if share else lost
+    waits = "" if isinstance(lost, Absent) else f"; the others wait {share or TimeShare(lost)}"
+    doubts = () if late is not None else _INFERRED
+    if throttled(evidence, next((one for one in evidence.gpus if one.uuid == more.uuid), None)):
+        doubts = (*doubts, "that GPU is throttled too")
+    return JobAnswer(
+        Wall.UNEVEN_WORK,
+        f"Uneven work: {who} has {amount} work than the others{waits}.",
+        Certainty.HIGH if late is not None else Certainty.MEDIUM,
+        lost,
+        because=(more.text, *((late.text,) if late is not None else ())),
+        doubts=doubts,
+        advice=(
+            "balance the work: sequence lengths, pipeline stages, experts, or the last, smaller shard",
+            "the GPU itself is not slow: nothing to drain",
+        ),
+        gpu=more.uuid,
+    )
+
+
+def throttled(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
+    """The reasons that hold this GPU's clocks down and not those of all others of the job."""
+    if gpu is None or isinstance(gpu.throttled, Absent):
+        return ()
+    others = [value_or(one.throttled, ()) for one in evidence.gpus if one.uuid != gpu.uuid]
+    return tuple(r for r in gpu.throttled if not others or not all(r in one for one in others))
+
+
+def _less_active(
+    evidence: JobEvidence, gpu: JobGpu | None, spent: JobSpending | None
+) -> tuple[float, float] | None:
+    """How much of the time something ran on this GPU, and on the others; None where it is as on these."""
+    if spent is None:
+        active = {g.uuid: g.graphics for g in evidence.gpus if not isinstance(g.graphics, Absent)}
+    else:
+        active = {uuid: 1 - one.value for uuid, one in spent.idle().items()}
+    if gpu is None or gpu.uuid not in active:
+        return None
+    own = active.pop(gpu.uuid)
+    usual = low_median(active.values() or [0.0])
+    return (own, usual) if usual - own >= LESS_ACTIVE else None
+
+
+def _idle_words(spent: JobSpending | None, uuid: str) -> str:
+    return next((one.idle for one in spent.judged if one.gpu == uuid), "") if spent else ""

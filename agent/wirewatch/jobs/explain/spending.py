@@ -1,0 +1,163 @@
+"""A job's ledger as `explain` takes it: shares over all of its GPUs, and who is waited for. Pure."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wirewatch.core import words
+from wirewatch.core.types import Absent
+from wirewatch.jobs.explain.words import in_words, percent
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent
+
+NAMED = 0.05
+"""Share of the time from which on waiting is a wall. Ranks of healthy jobs were waited for 3.9 % at most."""
+NOBODY = 0.03
+"""Share of the time below which `explain` may say that nobody waits."""
+COVERED = 60.0
+"""Seconds that the long window must cover to count alone."""
+FULL = 290.0
+"""Seconds of a long window that is full."""
+NEW, LASTED = 2.0, 20.0
+"""The short window counts where it shows so many times the long one, and has for so many seconds."""
+WAITS = 0.01
+"""Share of the time from which on a GPU is one of those that wait."""
+HALF = 0.5
+WAITING = (Spent.LOCAL_RANK, Spent.OTHER_NODE, Spent.NOT_ATTRIBUTED)
+"""Kinds that are, or may be, waiting."""
+
+Gpus = Sequence[GpuLedger]
+"""The ledgers of a job's GPUs over one window."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShare:
+    """A share, 0 to 1, of the time, or of a `window` such as `last 10 s`."""
+
+    value: float
+    window: str = "time"
+
+    def __str__(self) -> str:
+        return f"{percent(self.value)} of the {self.window}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpending:
+    """Both windows of a job's ledger; at least one of them has a GPU."""
+
+    short: Gpus
+    long: Gpus
+
+    def share(self, pick: Callable[[Gpus], float]) -> TimeShare:
+        """Return a share over the long window, or over the short one where something new has lasted.
+
+        A stall that comes seldom raises the short window too; the long one has it as soon as it matters.
+        """
+        long, short = pick(self.long), pick(self.short)
+        if self.judged is self.short:
+            return TimeShare(short)
+        new = long < NAMED and short > NEW * long
+        if new and long * _seconds(self.long) >= LASTED * short:
+            return TimeShare(short, f"last {words.span(_seconds(self.short))}")
+        return TimeShare(long)
+
+    def of(self, kind: Spent) -> TimeShare:
+        """Return the mean share of a kind over the GPUs."""
+        return self.share(lambda gpus: mean_of(gpus, kind))
+
+    def waited(self, uuid: str) -> TimeShare:
+        """Return for which share a GPU is waited for, the mean of those GPUs that wait for it at all."""
+        return self.share(lambda gpus: _mean([one.waits_for[uuid] for one in _waiting(gpus, uuid)]))
+
+    def waiting_for(self, uuid: str) -> int:
+        """Return how many GPUs wait for this one."""
+        return max(len(_waiting(gpus, uuid)) for gpus in (self.short, self.long))
+
+    def late(self) -> list[str]:
+        """Return the GPUs (UUID) that are waited for and hardly wait themselves, the costliest first."""
+        seen = {uuid for one in (*self.short, *self.long) for uuid in one.waits_for}
+        cost = {uuid: self.waited(uuid).value for uuid in sorted(seen)}
+        named = [uuid for uuid, value in cost.items() if value >= NAMED]
+        free = [uuid for uuid in named if self.own(uuid, Spent.LOCAL_RANK).value < HALF * cost[uuid]]
+        return sorted(free, key=lambda uuid: -cost[uuid])
+
+    def own(self, uuid: str, kind: Spent) -> TimeShare:
+        """Return the share of a kind of one GPU (UUID)."""
+        return self.share(lambda gpus: _own(gpus, uuid, kind))
+
+    def idle(self) -> Mapping[str, TimeShare]:
+        """Return for each GPU (UUID) the share in which nothing ran on it.
+
+        Until the long window is full it may have the start of the job, so that the lesser share counts.
+        """
+        found = {}
+        for uuid in {one.gpu: None for one in (*self.judged, *self.short)}:
+            found[uuid] = self.own(uuid, Spent.IDLE)
+            if self.short and _seconds(self.long) < FULL:
+                lately = TimeShare(_own(self.short, uuid, Spent.IDLE))
+                found[uuid] = min(found[uuid], lately, key=lambda one: one.value)
+        return found
+
+    def most_waiting(self) -> float:
+        """Return the greatest share that any GPU waits, or may wait, in either window."""
+        every = (*self.short, *self.long)
+        return max(sum(one.shares.get(kind, 0.0) for kind in WAITING) for one in every)
+
+    @property
+    def judged(self) -> Gpus:
+        """The window that counts where nothing is new: the long one once it covers enough."""
+        return self.long if _seconds(self.long) >= COVERED or not self.short else self.short
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether the largest part of the time in which the GPUs do not compute is not attributed."""
+        shares = {kind: mean_of(self.judged, kind) for kind in Spent if kind is not Spent.COMPUTING}
+        return 0 < shares[Spent.NOT_ATTRIBUTED] >= max(shares.values())
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Each window in words."""
+        both = (gpus for gpus in (self.long, self.short) if gpus)
+        return tuple(f"in the last {words.span(_seconds(one))}: {in_words(shares_of(one))}" for one in both)
+
+
+def spending(ledger: JobLedger | Absent) -> JobSpending | None:
+    """Return the ledger of a job as one; None where there is none."""
+    if isinstance(ledger, Absent) or not (ledger.short or ledger.long):
+        return None
+    return JobSpending(ledger.short, ledger.long)
+
+
+def ledger_shares(ledger: JobLedger | Absent) -> dict[str, float]:
+    """Return the shares of a job by the name of their kind, over the window that counts; empty without."""
+    spent = spending(ledger)
+    return shares_of(spent.judged) if spent else {}
+
+
+def mean_of(gpus: Gpus, kind: Spent) -> float:
+    """Return the mean share of a kind over GPUs."""
+    return _mean([one.shares.get(kind, 0.0) for one in gpus])
+
+
+def shares_of(gpus: Gpus) -> dict[str, float]:
+    """Return the mean shares of GPUs by the name of their kind: computing first, then the largest."""
+    shares = {kind.value: mean_of(gpus, kind) for kind in Spent}
+    rest = sorted(list(shares)[1:], key=lambda name: -shares[name])
+    return {name: shares[name] for name in (Spent.COMPUTING.value, *rest)}
+
+
+def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:
+    return [one for one in gpus if one.gpu != uuid and one.waits_for.get(uuid, 0.0) >= WAITS]
+
+
+def _own(gpus: Gpus, uuid: str, kind: Spent) -> float:
+    """Return a share of one GPU."""
+    return mean_of([one for one in gpus if one.gpu == uuid], kind)
+
+
+def _seconds(gpus: Gpus) -> float:
+    """Return how long a window is: the shortest of its GPUs."""
+    return min((one.seconds for one in gpus), default=0.0)
+
+
+def _mean(shares: Sequence[float]) -> float:
+    return math.fsum(shares) / len(shares) if shares else 0.0

@@ -1,0 +1,436 @@
+"""The first line by the ledger: its largest share that is not computing, and never firmer than that."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.node.jobs.explain.drawn import (
+    NOW,
+    PIDS,
+    RANKS,
+    evidence,
+    gpu,
+    gpu_uuid,
+    gpus,
+    healthy,
+    job,
+    late,
+    ledger,
+    row,
+    slow,
+    spent,
+    waiting,
+)
+from wirewatch.core.types import Absent, Why
+from wirewatch.jobs.explain.evidence import (
+    Certainty,
+    EvidenceSource,
+    HungJob,
+    JobEvidence,
+    JobGpu,
+    LateGpu,
+    MoreWork,
+    Wall,
+)
+from wirewatch.jobs.explain.walls import decide
+from wirewatch.jobs.hangs import StandingJob
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, RankBehind, Spent
+from wirewatch.jobs.times import TimesDoubt
+
+HIGH, MEDIUM, LOW = Certainty.HIGH, Certainty.MEDIUM, Certainty.LOW
+NO_TAP = [EvidenceSource.TAP]
+QUIET = job(waiting=0.0)
+
+
+def four(*gpus: GpuLedger) -> JobLedger:
+    """These GPUs, and as many that compute that there are four."""
+    return ledger(*gpus, *(spent(n, wire=0.02) for n in range(len(gpus), RANKS)))
+
+
+def each_other(share: float) -> JobLedger:
+    return ledger(*(spent(n, {(n + 1) % RANKS: share}) for n in range(RANKS)))
+
+
+def both_late(first: float, second: float) -> JobLedger:
+    return ledger(*(spent(n, {} if n in {1, 2} else {1: first, 2: second}) for n in range(RANKS)))
+
+
+def threads(*shares: float) -> list[JobGpu]:
+    return [replace(gpu(n), thread=share) for n, share in enumerate(shares)]
+
+
+CASES: Mapping[str, tuple[JobEvidence, Wall, str, Certainty]] = {
+    "stalls that timed windows miss": (
+        evidence(job(), book=waiting(1, 0.55)), Wall.LATE_RANK,
+        "Collectives: 3 of 4 GPUs wait for rank 1 on GPU 1, which costs 55 % of the time.", MEDIUM,
+    ),
+    "without the tap": (
+        evidence(job(), missing=NO_TAP, book=waiting(1, 0.55)), Wall.LATE_RANK,
+        "Collectives: 3 of 4 GPUs wait for GPU 1, which costs 55 % of the time.", MEDIUM,
+    ),
+    "the tap names it too": (
+        evidence(job(late=late(1, 0.5)), book=waiting(1, 0.55)), Wall.LATE_RANK,
+        "Collectives: 3 of 4 ranks wait for rank 1 on GPU 1, which costs 55 % of the time.", MEDIUM,
+    ),
+    "the tap and the GPU's activity name it too": (
+        replace(evidence(job(late=late(1, 0.5)), book=waiting(1, 0.55)), late=LateGpu("GPU-1", "1", "busy")),
+        Wall.LATE_RANK,
+        "Collectives: 3 of 4 ranks wait for rank 1 on GPU 1, which costs 55 % of the time.", HIGH,
+    ),
+    "the waiting one has nothing to run": (
+        evidence(job(), book=ledger(*(
+            spent(n, idle=0.5, does="sleeps") if n == 1 else spent(n, {1: 0.55}) for n in range(RANKS)
+        ))), Wall.HOST,
+        ("Host: 3 of 4 GPUs wait for rank 1 on GPU 1, which costs 55 % of the time: something runs on its "
+        "GPU only 50 % of the time, on the others 100 %, so its process keeps it waiting (sleeps)."), MEDIUM,
+    ),
+    "it has more work": (
+        evidence(job(), book=waiting(3, 0.1), more=MoreWork("GPU-3", "3", 0.1, 0.09, "tensor 78 %")),
+        Wall.UNEVEN_WORK,
+        "Uneven work: rank 3 on GPU 3 has 10 % more work than the others; the others wait 10 % of the time.",
+        MEDIUM,
+    ),
+    "a healthy spread": (
+        evidence(QUIET, book=waiting(1, 0.039)), Wall.NOTHING,
+        ("Nothing of this node holds it up: 97 % computing, 2.9 % waiting for a rank of this node; the "
+        "collectives run at 330 GB/s of 340 GB/s expected."), MEDIUM,
+    ),
+    "two are late": (
+        evidence(job(), book=both_late(0.06, 0.07)), Wall.LATE_RANK,
+        "Collectives: 2 of 4 GPUs wait for rank 2 on GPU 2, which costs 7.0 % of the time.", MEDIUM,
+    ),
+    "all wait for each other a little": (
+        evidence(QUIET, book=each_other(0.06)), Wall.NOTHING,
+        ("Nothing of this node holds it up: 94 % computing, 6.0 % waiting for a rank of this node; the "
+        "collectives run at 330 GB/s of 340 GB/s expected."), MEDIUM,
+    ),
+    "all wait for each other": (
+        evidence(job(), book=each_other(0.14)), Wall.NOT_ATTRIBUTED,
+        "Collectives: the GPUs wait for each other 14 % of the time, and for no single one.", MEDIUM,
+    ),
+    "another node": (
+        evidence(job(), book=healthy(other_node=0.2)), Wall.LATE_RANK,
+        "Collectives: the GPUs wait for another node; the ledger shows 20 % of the time.", MEDIUM,
+    ),
+    "a wire that no operation shows": (
+        evidence(job(), book=healthy(beyond=0.08, wire=0.1)), Wall.SLOW_WIRE,
+        ("Collectives: the wire takes longer than is expected, which costs 8.0 % of the time; no operation "
+        "is slow enough to be named."), LOW,
+    ),
+    "a slow wire as the ledger has it": (
+        evidence(job(row(25e9), wire=slow(25e9, "NCCL_P2P_DISABLE=1: memory"), share=0.45),
+                 book=healthy(beyond=0.38, wire=0.03)), Wall.SLOW_WIRE,
+        ("Collectives: the wire is slow: all_reduce of 256 MiB gets 25.0 GB/s of 340 GB/s (7.4 %), because "
+        "NCCL_P2P_DISABLE=1; this costs about 38 % of the time."), HIGH,
+    ),
+    "a slow wire, of which the ledger does not know what is expected": (
+        evidence(job(row(25e9), wire=slow(25e9, "NCCL_P2P_DISABLE=1: memory"), share=0.45),
+                 book=healthy(wire=0.4)), Wall.SLOW_WIRE,
+        ("Collectives: the wire is slow: all_reduce of 256 MiB gets 25.0 GB/s of 340 GB/s (7.4 %), because "
+        "NCCL_P2P_DISABLE=1; this costs about 40 % of the time."), HIGH,
+    ),
+    "a slow wire that the ledger shows less": (
+        evidence(job(row(25e9), wire=slow(25e9, "NCCL_P2P_DISABLE=1: memory"), share=0.45),
+                 book=healthy(beyond=0.1)), Wall.SLOW_WIRE,
+        ("Collectives: the wire is slow: all_reduce of 256 MiB gets 25.0 GB/s of 340 GB/s (7.4 %), because "
+        "NCCL_P2P_DISABLE=1; this costs about 41 % of the time; the ledger shows 10 % of the time."), LOW,
+    ),
+    "waiting that is not attributed": (
+        evidence(QUIET, book=healthy(not_attributed=0.12)), Wall.NOT_ATTRIBUTED,
+        "12 % of the time is waiting that could not be attributed.", MEDIUM,
+    ),
+    "waiting that is not attributed, without the tap": (
+        evidence(QUIET, missing=NO_TAP, book=healthy(not_attributed=0.12)), Wall.NOT_ATTRIBUTED,
+        "12 % of the time is waiting that could not be attributed.", LOW,
+    ),
+    "a little is not attributed": (
+        evidence(QUIET, book=healthy(not_attributed=0.04, wire=0.02)), Wall.NOTHING,
+        ("Nothing of this node holds it up: 94 % computing, 4.0 % not attributed, 2.0 % on the wire, as "
+        "expected; the collectives run at 330 GB/s of 340 GB/s expected."), MEDIUM,
+    ),
+    "more is not attributed than for whom others wait": (
+        evidence(job(late=late()), book=ledger(*(
+            spent(n, {} if n == 2 else {2: 0.12}, not_attributed=0.2) for n in range(RANKS)
+        ))), Wall.NOT_ATTRIBUTED, "20 % of the time is waiting that could not be attributed.", MEDIUM,
+    ),
+    "nothing runs anywhere, and the processes sleep": (
+        evidence(QUIET, threads(0.6, 0.6, 0.6, 0.7), book=healthy(idle=0.3)), Wall.HOST,
+        ("Host: nothing runs on the GPUs 30 % of the time, and their processes sleep: waiting for data, "
+        "storage or another process."), HIGH,
+    ),
+    "nothing runs anywhere, and one process launches": (
+        evidence(QUIET, threads(0.6, 0.6, 0.6, 0.99), book=healthy(idle=0.3)), Wall.HOST,
+        ("Host or launch gaps: nothing runs on the GPUs 30 % of the time; which of the two it is is not "
+        "known."), LOW,
+    ),
+    "nothing runs anywhere, and all processes launch": (
+        evidence(QUIET, threads(0.99, 0.99, 0.98, 0.99), book=healthy(idle=0.3)), Wall.LAUNCH_GAPS,
+        ("Launch gaps: nothing runs on the GPUs 30 % of the time, while the thread that launches kernels is "
+        "busy 98 % to 99 % of it: the kernels are too short for the host."), HIGH,
+    ),
+    "nothing runs on one": (
+        evidence(QUIET, threads(0.1, 0.1, 0.1, 0.1), book=four(spent(0, idle=0.9))), Wall.HOST,
+        ("Host: nothing runs on GPU 0 90 % of the time, and its process sleeps: waiting for data, storage or "
+        "another process."), LOW,
+    ),
+    "an idle GPU of a healthy job": (
+        evidence(QUIET, book=healthy(idle=0.11)), Wall.NOTHING,
+        ("Nothing of this node holds it up: 89 % computing, 11 % nothing runs on it; nobody waits; the "
+        "collectives run at 330 GB/s of 340 GB/s expected."), HIGH,
+    ),
+    "collectives that nothing hides": (
+        evidence(QUIET, [replace(one, math=0.3) for one in gpus()], book=healthy(wire=0.4)), Wall.COLLECTIVES,
+        ("Collectives: 40 % of the time is on the wire, which gives what it should (330 GB/s of 340 GB/s "
+        "expected); there is too much to send, or it does not overlap with computing."), MEDIUM,
+    ),
+    "arithmetic of one GPU hides them": (
+        evidence(QUIET, [replace(gpu(n), math=0.3 if n else 0.9) for n in range(RANKS)],
+                 book=healthy(wire=0.4)), Wall.NOTHING,
+        ("Nothing of this node holds it up: 60 % computing, 40 % on the wire, as expected; nobody waits; the "
+        "collectives run at 330 GB/s of 340 GB/s expected."), HIGH,
+    ),
+    "the memory of one GPU is not busy": (
+        evidence(QUIET, [gpu(n, "memory_bound") if n else gpu(n) for n in range(RANKS)], book=healthy()),
+        Wall.NOTHING,
+        ("Nothing of this node holds it up: 98 % computing, 2.0 % on the wire, as expected; nobody waits; "
+        "the collectives run at 330 GB/s of 340 GB/s expected."), HIGH,
+    ),
+    "a GPU that the ledger does not have": (
+        evidence(QUIET, book=ledger(*(spent(n) for n in range(3)))), Wall.NOT_KNOWN,
+        ("Not known what holds it up: the collectives run at 330 GB/s of 340 GB/s expected, but the time of "
+        "GPU 3 is not accounted for: its waiting ledger is not watched."), LOW,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_largest_share_is_the_first_line(case: str) -> None:
+    seen, wall, sentence, certainty = CASES[case]
+    answer = decide(seen)
+    assert (answer.wall, answer.sentence, answer.certainty) == (wall, sentence, certainty)
+    assert any("in the last 5 min: " in one for one in answer.because) or wall is Wall.NOT_KNOWN
+
+
+def test_the_second_late_rank_is_named_beside_the_first() -> None:
+    answer = decide(evidence(job(), book=both_late(0.06, 0.07)))
+    assert any("for rank 1 on GPU 1, which costs 6.0 %" in one for one in answer.because)
+
+
+@pytest.mark.parametrize(
+    ("guard", "tap", "other", "kind"),
+    [
+        ("the tap names a rank that the ledger does not", late(2, 0.12), waiting(2, 0.04), Wall.NOTHING),
+        ("the tap names a rank that the ledger shows too", late(2, 0.06), waiting(2, 0.045), Wall.LATE_RANK),
+        ("the ledger shows nothing of it", late(2, 0.06), healthy(), Wall.NOTHING),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wall_that_the_ledger_does_not_show_is_a_doubt(
+    guard: str, tap: object, other: JobLedger, kind: Wall
+) -> None:
+    answer = decide(evidence(job(late=tap), book=other))  # type: ignore[arg-type]
+    assert answer.wall is kind, guard
+    if kind is Wall.NOTHING:
+        assert answer.certainty is MEDIUM
+        assert "nobody waits" not in answer.sentence
+        assert any("for rank 2 on GPU 2, which costs" in one for one in answer.doubts)
+
+
+def windows(long: float, short: float, seconds: float = 300.0) -> JobEvidence:
+    def of(share: float) -> list[GpuLedger]:
+        return [spent(n, {} if n == 1 else {1: share}, seconds=seconds) for n in range(RANKS)]
+
+    return evidence(QUIET, book=ledger(*of(long), short=of(short)))
+
+
+@pytest.mark.parametrize(
+    ("guard", "seen", "cost"),
+    [
+        ("the same in both", windows(0.12, 0.12), "12 % of the time"),
+        ("new, and lasts 30 s", windows(0.012, 0.12), "12 % of the last 10 s"),
+        ("new, and lasts 19 s", windows(0.0076, 0.12), None),
+        ("seldom, and now", windows(0.06, 0.5), "6.0 % of the time"),
+        ("seldom, and not now", windows(0.06, 0.0), "6.0 % of the time"),
+        ("more seldom, and not now", windows(0.04, 0.0), None),
+        ("a healthy rank that is a little later now", windows(0.03, 0.055), None),
+        ("the long window is too short", windows(0.12, 0.02, 59.0), None),
+        ("the long window is too short for what is new", windows(0.01, 0.3, 59.0), "30 % of the time"),
+        ("the long window is just long enough", windows(0.12, 0.02, 60.0), "12 % of the time"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "%" not in value else "",
+)
+def test_the_long_window_counts_until_something_new_lasts(
+    guard: str, seen: JobEvidence, cost: str | None
+) -> None:
+    answer = decide(seen)
+    assert answer.wall is (Wall.LATE_RANK if cost else Wall.NOTHING), guard
+    assert cost is None or f"which costs {cost}" in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("guard", "seconds", "short", "wall"),
+    [
+        ("it starts, and works now", 90.0, 0.0, Wall.NOTHING),
+        ("it has started, and idles on", 90.0, 0.3, Wall.LAUNCH_GAPS),
+        ("it idles now and then", 300.0, 0.0, Wall.LAUNCH_GAPS),
+    ],
+)
+def test_the_start_of_a_job_in_a_window_that_is_not_full_is_no_idle_time(
+    guard: str, seconds: float, short: float, wall: Wall
+) -> None:
+    long = [spent(n, idle=0.3, seconds=seconds) for n in range(RANKS)]
+    book = ledger(*long, short=[spent(n, idle=short) for n in range(RANKS)])
+    assert decide(evidence(QUIET, book=book)).wall is wall, guard
+
+
+IDLE = "nothing runs on GPU 0"
+
+
+def unseen(idle: float = 1.0, watts: float = 127.0) -> JobEvidence:
+    """A hang that began before the agent: GPU 0 is idle at 130 W, GPU 1 spins."""
+    rest = replace(gpu(0), utilisation=0.0, power=130.0)
+    spins = replace(gpu(1), utilisation=1.0, power=watts)
+    book = ledger(spent(0, idle=idle), spent(1, not_attributed=1.0))
+    return evidence(Absent(Why.MISSING, "no tap"), [rest, spins], NO_TAP, book=book)
+
+
+@pytest.mark.parametrize(
+    ("guard", "seen", "told"),
+    [
+        ("as an idle one", unseen(), f"{IDLE}; GPU 1 is 100 % busy at idle power, 127 W, and waits"),
+        ("it works", unseen(watts=400.0), f"{IDLE}; GPU 1 is 100 % busy at 400 W, and waits"),
+        ("none is idle", unseen(idle=0.1), "GPU 1 is 100 % busy at 127 W, and waits"),
+    ],
+)  # fmt: skip
+def test_a_hang_that_began_before_the_agent_is_no_idle_job(guard: str, seen: JobEvidence, told: str) -> None:
+    answer = decide(seen)
+    assert answer.wall is Wall.NOT_ATTRIBUTED
+    assert answer.sentence == f"50 % of the time is waiting that could not be attributed: {told}.", guard
+
+
+def test_without_a_ledger_one_idle_gpu_is_not_all() -> None:
+    off = [EvidenceSource.TAP, EvidenceSource.LEDGER, EvidenceSource.ACTIVITY]
+    found = [replace(gpu(n), utilisation=float(n), thread=0.0) for n in range(2)]
+    answer = decide(evidence(job(), found, off))
+    assert (answer.wall, answer.certainty) == (Wall.HOST, LOW)
+    assert answer.sentence.startswith("Host: nothing runs on GPU 0 100 % of the time")
+    assert "whether the others wait for GPU 0 is not known" in answer.doubts
+
+
+BEHIND = RankBehind(3, "0xabc", gpu_uuid(3), "3", PIDS + 3, 2, 12.0, "one thread burns a core")
+STANDING = StandingJob({gpu_uuid(n): frozenset({PIDS + n}) for n in range(RANKS)}, NOW - 14, "no byte moves")
+HANG = HungJob("rank 2 is stopped", 1.0, ("power 125 W",), "continue it")
+LAUNCHED = (
+    "rank 3 on GPU 3 has not launched 2 collectives that others have (its process: one thread burns a core)"
+)
+
+
+@pytest.mark.parametrize(
+    ("guard", "seen", "wall", "sentence"),
+    [
+        ("it stands still", replace(evidence(job()), standing=STANDING), Wall.STANDING,
+         "Stands still since 14 s: no byte moves."),
+        ("a rank is behind", evidence(job(), book=replace(healthy(), behind=(BEHIND,))), Wall.STANDING,
+         f"Stands still since 12 s: {LAUNCHED}."),
+        ("a rank was behind for a moment", evidence(job(), book=replace(
+            healthy(), behind=(replace(BEHIND, seconds=9.0),))), Wall.NOTHING, "Nothing of this node"),
+        ("it stands still, and a rank is behind", replace(
+            evidence(job(), book=replace(healthy(), behind=(replace(BEHIND, seconds=9.0),))),
+            standing=STANDING), Wall.STANDING, f"Stands still since 14 s: {LAUNCHED}."),
+        ("its process works", replace(
+            evidence(job(), book=replace(healthy(), behind=(BEHIND,))),
+            standing=replace(STANDING, busy=True)), Wall.STANDING,
+         f"Stands still since 14 s: {LAUNCHED}; its process works: a compile, a checkpoint?"),
+        ("it hangs", replace(evidence(job(), hang=HANG), standing=STANDING), Wall.HANG,
+         "Hang: rank 2 is stopped."),
+        ("it starts", evidence(job(), book=replace(waiting(1, 0.5), starting=True)), Wall.STARTING,
+         "Starting: it was first seen less than a minute ago, or has not worked yet."),
+        ("it starts, and the tap names a late rank", evidence(
+            job(late=late(1)), book=replace(waiting(1, 0.5), starting=True)), Wall.LATE_RANK, "Collectives"),
+        ("it starts, and the tap names a slow wire", evidence(
+            job(row(25e9), wire=slow(25e9), share=0.45),
+            book=replace(healthy(beyond=0.4), starting=True)), Wall.SLOW_WIRE, "Collectives: the wire is"),
+        ("it starts, and the tap names another rank", evidence(
+            job(late=late(2)), book=replace(waiting(1, 0.5), starting=True)), Wall.STARTING, "Starting"),
+        ("it starts, and the ledger shows less", evidence(
+            job(late=late(1, 0.5)), book=replace(waiting(1, 0.04), starting=True)), Wall.STARTING, "Start"),
+        ("it starts, and a rank is behind", evidence(job(), book=replace(
+            healthy(), starting=True, behind=(BEHIND,))), Wall.STANDING, "Stands still since 12 s"),
+        ("it starts, and hangs", evidence(job(), hang=HANG, book=replace(healthy(), starting=True)),
+         Wall.HANG, "Hang: rank 2 is stopped."),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "",
+)  # fmt: skip
+def test_the_surest_comes_first(guard: str, seen: JobEvidence, wall: Wall, sentence: str) -> None:
+    answer = decide(seen)
+    assert answer.wall is wall, guard
+    assert answer.sentence.startswith(sentence)
+
+
+def test_a_suspected_hang_is_less_sure() -> None:
+    assert decide(evidence(job(), hang=HANG)).certainty is HIGH
+    assert decide(evidence(job(), hang=replace(HANG, suspected=True))).certainty is MEDIUM
+
+
+def test_the_host_is_in_the_text_where_it_is_known() -> None:
+    seen = replace(evidence(job(), book=waiting(1, 0.55)), host="node-7")
+    assert "wait for rank 1 on GPU 1 of node-7, which costs 55 %" in decide(seen).sentence
+
+
+SHARES = st.sampled_from((0.0, 0.005, 0.01, 0.029, 0.031, 0.049, 0.06, 0.12, 0.3, 0.7))
+KINDS: list[Spent] = [kind for kind in Spent if kind is not Spent.COMPUTING]
+
+
+@st.composite
+def books(draw: st.DrawFn) -> JobLedger:
+    """Ledgers of four GPUs whose shares add up to 1."""
+
+    def window() -> list[GpuLedger]:
+        return [one(number) for number in range(RANKS)]
+
+    def one(number: int) -> GpuLedger:
+        shares: dict[Spent, float] = {kind: draw(SHARES) for kind in KINDS}
+        most = max(1.0, sum(shares.values()))
+        shares = {kind: share / most for kind, share in shares.items()}
+        shares[Spent.COMPUTING] = 1 - sum(shares.values())
+        whom = draw(st.sampled_from([n for n in range(-1, RANKS) if n != number]))
+        waits = {gpu_uuid(whom): shares[Spent.LOCAL_RANK]} if whom >= 0 else {}
+        seconds = draw(st.sampled_from((30.0, 100.0, 300.0)))
+        return GpuLedger(
+            gpu_uuid(number), draw(st.sampled_from((str(number), "-1", ""))), seconds, shares, waits
+        )
+
+    return ledger(*window(), short=window())
+
+
+ANY_JOB = st.sampled_from((
+    QUIET, job(), job(late=late()), job(wire=slow(170e9)), job(fresh=False), job(doubt=TimesDoubt.UNSEEN),
+    job(elsewhere="all wait alike for another node", nodes=2),
+))  # fmt: skip
+
+
+@given(books(), ANY_JOB, st.sets(st.sampled_from(list(EvidenceSource)), max_size=2))
+def test_no_line_is_firmer_than_the_ledger(
+    book: JobLedger, running: object, missing: set[EvidenceSource]
+) -> None:
+    unnumbered = [replace(one, index=found.index) for one, found in zip(gpus(), book.long, strict=True)]
+    seen = evidence(running, unnumbered, list(missing), book=book)  # type: ignore[arg-type]
+    answer = decide(seen)
+    texts = (answer.sentence, *answer.because, *answer.doubts, *answer.advice)
+    assert not any(wrong in text for text in texts for wrong in ("GPU -1", "rank -1"))
+    if "nobody waits" in answer.sentence:
+        assert EvidenceSource.TAP not in missing
+        assert running in (QUIET, job(), job(wire=slow(170e9)))
+        for one in (*book.long, *book.short):
+            unsure = (Spent.LOCAL_RANK, Spent.OTHER_NODE, Spent.NOT_ATTRIBUTED)
+            assert sum(one.shares[kind] for kind in unsure) < 0.03
+    if answer.certainty is HIGH and EvidenceSource.LEDGER not in missing:
+        judged = book.long if min(one.seconds for one in book.long) >= 60 else book.short
+        means = {kind: sum(one.shares[kind] for one in judged) for kind in KINDS}
+        largest = max(means.values())
+        assert means[Spent.NOT_ATTRIBUTED] < largest or largest == 0
+    if EvidenceSource.LEDGER in missing:
+        assert answer.wall is not Wall.NOTHING
