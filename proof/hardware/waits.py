@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from proof.hardware import processes
 from proof.hardware.daemon import DEFAULTS, Daemon
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report, chosen
@@ -132,6 +133,28 @@ class Watch:
                 self.lines.append(WaitLine(time.monotonic(), (), "no answer", "", repr(error)))
 
 
+@dataclass(frozen=True)
+class Used:
+    """CPU seconds of the daemon and of each of its processes at `at` (monotonic seconds)."""
+
+    at: float
+    seconds: Mapping[int, float]
+
+    @classmethod
+    def now(cls, daemon: Daemon) -> Self:
+        found = {pid: processes.cpu(pid) for pid in (daemon.pid, *processes.children(daemon.pid))}
+        return cls(time.monotonic(), {pid: one.seconds for pid, one in found.items()})
+
+    def until(self, later: "Used") -> dict[str, Any]:
+        """Return the share of a core of each process since then, and of all that were there all the time."""
+        shares = {
+            pid: (later.seconds[pid] - spent) / (later.at - self.at)
+            for pid, spent in self.seconds.items()
+            if pid in later.seconds
+        }
+        return {"seconds": later.at - self.at, "shares": list(shares.values()), "all": sum(shares.values())}
+
+
 def line_of(at: float, job: Mapping[str, Any]) -> WaitLine:
     answer, gpus = job["answer"], job["evidence"]["gpus"]
     indexes = tuple(sorted(str(gpu["index"]) for gpu in gpus))
@@ -193,7 +216,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         places = {"pair": gpus[:PAIR], "beside": gpus[PAIR : 2 * PAIR], "whole": gpus}
         lanes = [lane for lane in chosen(options.kinds, LANES) if len(places[lane]) >= PAIR]
         with Daemon(f"{DEFAULTS}[jobs]\n{taps.config}\n") as daemon:
-            watch, runs = Watch(daemon), list[WaitRun]()
+            watch, runs, began = Watch(daemon), list[WaitRun](), Used.now(daemon)
             together = [lane for lane in lanes if lane != "whole"]
             threads = [
                 threading.Thread(target=_lane, args=(report, taps, lane, places[lane], options, runs))
@@ -206,6 +229,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
             if "whole" in lanes:
                 _lane(report, taps, "whole", places["whole"], options, runs)
             watch.close()
+            report.note(used=began.until(Used.now(daemon)))
             report.note(ledgers=watch.ledgers[-40:])
         told = [judged(one, watch.lines) for one in runs]
         report.note(cases=told)

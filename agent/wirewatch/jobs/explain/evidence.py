@@ -14,6 +14,8 @@ from wirewatch.jobs.ledger.spent import JobLedger
 from wirewatch.jobs.times import RunningJob
 
 NOT_WATCHED = Absent(Why.MISSING, "not watched")
+NOT_BEGUN = Absent(Why.MISSING, "it is watched, and has no second of this job yet")
+"""Of a ledger."""
 
 
 class EvidenceSource(Enum):

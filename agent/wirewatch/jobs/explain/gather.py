@@ -16,6 +16,7 @@ from wirewatch.core.owners import PROBE
 from wirewatch.core.types import Absent, Failed, Why, value_or
 from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.explain.evidence import (
+    NOT_BEGUN,
     NOT_WATCHED,
     EvidenceSource,
     HungJob,
@@ -155,7 +156,7 @@ def _ledger(state: NodeState, evidence: JobEvidence) -> JobLedger | Absent:
     facts, here = _facts(state, LedgerFacts, LEDGER), {gpu.uuid for gpu in evidence.gpus}
     found = [one for one in (facts.jobs if facts else ()) if here & {g.gpu for g in (*one.short, *one.long)}]
     if not found:
-        return NOT_WATCHED
+        return NOT_WATCHED if facts is None else NOT_BEGUN
     short, long = (
         tuple(gpu for one in found for gpu in getattr(one, window) if gpu.gpu in here)
         for window in ("short", "long")

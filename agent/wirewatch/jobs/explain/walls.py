@@ -11,6 +11,7 @@ from dataclasses import replace
 from wirewatch.core.types import Absent, value_or
 from wirewatch.core.words import count, either, first, span
 from wirewatch.jobs.explain.evidence import (
+    NOT_BEGUN,
     Certainty,
     EvidenceSource,
     JobAnswer,
@@ -59,6 +60,8 @@ _LAUNCH = (
 def decide(evidence: JobEvidence) -> JobAnswer:
     """The wall that a job hits, with what shows it, what is not known, and what to do; pure."""
     answer = _hang(evidence) or _standing(evidence)
+    if answer is None and evidence.ledger == NOT_BEGUN:
+        answer = found if _timed(evidence, found := _by_shares(evidence)) else _NOT_YET
     if answer is None:
         answer = _by_shares(evidence)
         if not isinstance(evidence.ledger, Absent) and evidence.ledger.starting:
@@ -126,6 +129,12 @@ def _behind(evidence: JobEvidence, one: RankBehind) -> str:
 _STARTING = JobAnswer(
     Wall.STARTING, "Starting: it was first seen less than a minute ago, or has not worked yet.",
     Certainty.LOW, advice=("ask again in a minute",),
+)  # fmt: skip
+
+
+_NOT_YET = JobAnswer(
+    Wall.NOT_KNOWN, "Not known yet: the waiting ledger has not seen this job at work.", Certainty.LOW,
+    advice=("ask again in some seconds",),
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ class LedgerOptions(Options):
     interval: float = 2.0
     """While something computes on a GPU. A stall that is shorter than that may be missed. [seconds]"""
     deadline: float = 2.0
-    idle: float = 10.0
+    idle: float = 4.0
     """The same while nothing computes on any GPU. [seconds]"""
 
 
@@ -38,7 +38,7 @@ class LedgerPolicy(Strict):
     """How long a rank must have made no call to be behind. [seconds]"""
     still: float = 1.0
     """The same, so that a wait may be for it: NVML's utilisation is that of the last second. [seconds]"""
-    starting: float = 60.0
+    starting: float = 45.0
     """For how long a job is only starting. [seconds]"""
 
     def wrong(self) -> str:
