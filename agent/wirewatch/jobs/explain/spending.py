@@ -97,6 +97,11 @@ class JobSpending:
                 found[uuid] = min(found[uuid], lately, key=lambda one: one.value)
         return found
 
+    def lost(self) -> float:
+        """Return the share in which the GPUs wait, or may wait, or the wire is slow; the mean of them."""
+        kinds = (*WAITING, Spent.BEYOND)
+        return max(sum(mean_of(gpus, kind) for kind in kinds) for gpus in (self.judged, self.short) if gpus)
+
     def most_waiting(self) -> float:
         """Return the greatest share that any GPU waits, or may wait, in either window."""
         every = (*self.short, *self.long)
@@ -136,6 +141,11 @@ def ledger_shares(ledger: JobLedger | Absent) -> dict[str, float]:
 def mean_of(gpus: Gpus, kind: Spent) -> float:
     """Return the mean share of a kind over GPUs."""
     return _mean([one.shares.get(kind, 0.0) for one in gpus])
+
+
+def mean_unnamed(gpus: Gpus) -> float:
+    """Return the mean share of waiting of which nobody is known to be the cause."""
+    return _mean([one.waiting for one in gpus])
 
 
 def shares_of(gpus: Gpus) -> dict[str, float]:
