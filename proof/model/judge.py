@@ -179,9 +179,9 @@ class Bench:
         if _STARTS.search(said.line) or not shares:
             return SILENT
         waiting, idle = max(one[0] for one in shares), min(one[1] for one in shares)
-        if _NOT_ATTRIBUTED.search(said.line):
+        if said.wall is Wall.NOT_ATTRIBUTED:
             # It must not be said of a job in which nobody waits.
-            return DENIED if "wait" in said.line and waiting < NONE else SILENT
+            return DENIED if waiting < NONE else SILENT
         if _DENIES.search(said.line) or said.wall is Wall.NOTHING:
             return (
                 DENIED if waiting > COUNTS else RIGHT if self.case.kind is NOBODY and _firm(said) else SILENT

@@ -85,17 +85,20 @@ class JobSpending:
         return self.share(lambda gpus: _own(gpus, uuid, kind))
 
     def idle(self) -> Mapping[str, TimeShare]:
-        """Return for each GPU (UUID) the share in which nothing ran on it.
+        """Return for each GPU (UUID) the share in which nothing ran on it."""
+        every = {one.gpu: None for one in (*self.judged, *self.short)}
+        return {uuid: self._started(lambda gpus, of=uuid: _own(gpus, of, Spent.IDLE)) for uuid in every}
 
-        Until the long window is full it may have the start of the job, so that the lesser share counts.
-        """
-        found = {}
-        for uuid in {one.gpu: None for one in (*self.judged, *self.short)}:
-            found[uuid] = self.own(uuid, Spent.IDLE)
-            if self.short and _seconds(self.long) < FULL:
-                lately = TimeShare(_own(self.short, uuid, Spent.IDLE))
-                found[uuid] = min(found[uuid], lately, key=lambda one: one.value)
-        return found
+    def unknown(self) -> TimeShare:
+        """Return the mean share that is not attributed to anything."""
+        return self._started(lambda gpus: mean_of(gpus, Spent.NOT_ATTRIBUTED))
+
+    def _started(self, pick: Callable[[Gpus], float]) -> TimeShare:
+        """Return a share; the lesser of both until the long window is full: it may have the job's start."""
+        found = self.share(pick)
+        if not self.short or _seconds(self.long) >= FULL:
+            return found
+        return min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
 
     def lost(self) -> float:
         """Return the share in which the GPUs wait, or may wait, or the wire is slow; the mean of them."""

@@ -171,7 +171,7 @@ def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
 
 def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection[str]) -> list[JobAnswer]:
     """Return the answers for waiting of which nobody is known to be the cause, and for what is not known."""
-    share, each, found = spent.of(Spent.NOT_ATTRIBUTED), spent.of(Spent.LOCAL_RANK), []
+    share, each, found = spent.unknown(), spent.of(Spent.LOCAL_RANK), []
     waited = spent.share(mean_unnamed)
     certain = Certainty.MEDIUM if evidence.watches(EvidenceSource.TAP) else Certainty.LOW
     advice = ("`py-spy dump --pid` of each process shows in which call it waits", *_switches(evidence))

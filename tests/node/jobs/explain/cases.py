@@ -57,8 +57,9 @@ def standing() -> JobEvidence:
     behind = RankBehind(3, "0xabc", gpu_uuid(3), "3", PIDS + 3, 1, 14.0, "one thread burns a core")
     still = StandingJob(
         {gpu_uuid(n): frozenset({PIDS + n}) for n in range(RANKS)}, NOW - 14,
-        "busy for 14 s: rank 3 (GPU 3, process 4714) is late; it computes (100 % of a core): a compile, a checkpoint?; GPUs 0, 1 and 2 run at 100 % with "
-        "126 W, as kernels do that wait; no byte over NVLink for 14 s", busy=True,
+        "busy for 14 s: rank 3 (GPU 3, process 4714) is late; it computes (100 % of a core): a compile, "
+        "a checkpoint?; GPUs 0, 1 and 2 run at 100 % with 126 W, as kernels do that wait; no byte over "
+        "NVLink for 14 s", busy=True,
     )  # fmt: skip
     book = replace(waiting(3, 0.05), short=waiting(3, 1.0, idle=1.0).short, behind=(behind,))
     found = [replace(gpu(n), power=126.0, utilisation=0.0 if n == 3 else 1.0) for n in range(RANKS)]

@@ -180,8 +180,8 @@ CASES: Mapping[str, tuple[JobEvidence, Wall, str, Certainty]] = {
     "small causes are just less than is little": (
         evidence(QUIET, book=healthy(not_attributed=0.009, beyond=0.01, other_node=0.01)), Wall.NOTHING,
         ("Nothing of this node holds it up: 97 % computing, 1.0 % waiting for another node, 1.0 % on the "
-        "wire, beyond what is expected, 0.9 % not attributed; nobody waits; the collectives run at 330 GB/s of 340 GB/s "
-        "expected."), HIGH,
+        "wire, beyond what is expected, 0.9 % not attributed; nobody waits; the collectives run at "
+        "330 GB/s of 340 GB/s expected."), HIGH,
     ),
     "small causes are together as much as is not little": (
         evidence(QUIET, book=healthy(not_attributed=0.01, beyond=0.01, other_node=0.011)), Wall.COMPUTING,
