@@ -64,8 +64,8 @@ def lost_by(
     Returns:
         None where no lateness was seen that is new.
     """
-    known = _known(found, rank)
-    usual, (apart, long) = _share(known), _long(known)
+    known, every = _known(found, rank), _every(found, rank)
+    usual, (apart, long) = _share(every), _long(every)
     anew = _share(met)
     least = min(alone, held_up(found).get(rank, 0.0) / covered(found))
     if 0 <= anew < NEW * usual:
@@ -79,10 +79,11 @@ def overlap(found: Sequence[JoinedCollective], rank: int) -> bool:
     """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
 
     It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, or where its
-    lateness after far longer stretches of computing is far less, for these, than usual.
+    lateness after far longer stretches of computing is far less, for these, than usual. There what is queued
+    counts too: it is waited for as long.
     """
-    known = _known(found, rank)
-    usual, (apart, long) = _share(known), _long(known)
+    known, every = _known(found, rank), _every(found, rank)
+    usual, (apart, long) = _share(every), _long(every)
     ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
     grows = usual > SLOWEST and _spread(known) > ALIKE
     return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
@@ -155,6 +156,11 @@ def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lat
     known = [came for _, came in every if came is not None]
     least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
     return [(late, came) for late, came in every if came is None or came.own > least]
+
+
+def _every(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
+    """Return by how much the rank was late for each collective, also for those that were queued."""
+    return [came for one in found if len(one.own) > 1 and (came := _lateness(one, rank)) is not None]
 
 
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
