@@ -153,8 +153,9 @@ def window_of(
     if late.rank is None:
         late = _held_up(found, policy.votes, policy.cost, memory.tail)
     window = CommunicatorWindow(
-        begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown, late.others
-    )
+        begun, ended - begun, times, _lost(memory, ranks, met), late.rank, late.cost, _alike(found),
+        late.grown, late.others,
+    )  # fmt: skip
     return window, met
 
 
@@ -166,7 +167,7 @@ def under_way(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> C
     rates = _rates_of(memory, shape)
     ranks = _rank_times(found, rates, shape, policy, dict(memory.ranks))
     begun, ended = min(one.at for one in found), max(one.at for one in found)
-    return CommunicatorWindow(begun, ended - begun, (), ranks)
+    return CommunicatorWindow(begun, ended - begun, (), _lost(memory, ranks, memory.met))
 
 
 def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
@@ -340,6 +341,26 @@ def _rank_times(
         )
         for rank in sorted(shape.here)
     )  # fmt: skip
+
+
+def _lost(
+    memory: CommunicatorMemory, ranks: Sequence[RankTime], met: Sequence[RankMeeting]
+) -> tuple[RankTime, ...]:
+    """Return the ranks without what they wait while they compute beside the collectives: nothing is lost."""
+    parts, gpus = dict[str, float](), dict(memory.ranks)
+    for one in ranks:
+        if one.behind > 0 and one.rank in gpus and overlap(memory.window, one.rank):
+            own = [meeting for meeting in met if meeting.rank == one.rank]
+            lost = lost_by(memory.window, one.rank, one.behind, own)
+            parts[gpus[one.rank]] = 1.0 if lost is None else min(1.0, lost / one.behind)
+    return tuple(_without(one, parts) for one in ranks) if parts else tuple(ranks)
+
+
+def _without(one: RankTime, parts: Mapping[str, float]) -> RankTime:
+    waits = {gpu: share * parts.get(gpu, 1.0) for gpu, share in one.waits.items()}
+    hidden = min(one.waiting, math.fsum(one.waits.values()) - math.fsum(waits.values()))
+    inside = max(0.0, one.in_collectives - hidden)
+    return replace(one, in_collectives=inside, waiting=one.waiting - hidden, waits=waits)
 
 
 def _waits(
