@@ -75,18 +75,20 @@ def lost_by(
     return max(least, alone * _new(known)) or None
 
 
-def overlap(found: Sequence[JoinedCollective], rank: int) -> bool:
+def overlap(found: Sequence[JoinedCollective], rank: int, *, surely: bool = False) -> bool:
     """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
 
     It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, or where its
     lateness after far longer stretches of computing is far less, for these, than usual. There what is queued
-    counts too: it is waited for as long.
+    counts too: it is waited for as long. A pause in each step looks alike; `surely`: no slow GPU is so late.
     """
     known, every = _known(found, rank), _every(found, rank)
     usual, (apart, long) = _share(every), _long(every)
     ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
     grows = usual > SLOWEST and _spread(known) > ALIKE
-    return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
+    short = [one for one in every if one.computed < APART * low_median([one.computed for one in every])]
+    far = apart and long < NEW * usual and (not surely or _share(short) > SLOWEST)
+    return usual > 0 and (ahead or grows or far)
 
 
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[RankMeeting]:
@@ -121,6 +123,22 @@ def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective]
             if more > HELD_UP * came.own:
                 seconds[rank] += more
     return dict(seconds)
+
+
+def maybe_held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
+    """Seconds by which ranks came far behind where it is not known by how much they were late in front.
+
+    Far is more than all ranks compute between two collectives.
+    """
+    order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
+    least = covered(order) / max(1, sum(one.before is not None for one in order))
+    seconds: dict[int, float] = defaultdict(float)
+    for old, new in pairwise([*order[:1], *order]):
+        last = min(new.own, key=lambda one: new.own[one])
+        late = gap(new.own, last)
+        if late > least and (old.before is None or new.before is None):
+            seconds[last] += late
+    return seconds
 
 
 def _far_behind(one: JoinedCollective) -> int | None:

@@ -11,7 +11,7 @@ from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import count as counted
-from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, meetings, overlap
+from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, maybe_held_up, meetings, overlap
 from wirewatch.jobs.running.model import (
     KEPT_SLOTS,
     KEPT_WINDOWS,
@@ -349,7 +349,7 @@ def _lost(
     """Return the ranks without what they wait while they compute beside the collectives: nothing is lost."""
     parts, gpus = dict[str, float](), dict(memory.ranks)
     for one in ranks:
-        if one.behind > 0 and one.rank in gpus and overlap(memory.window, one.rank):
+        if one.behind > 0 and one.rank in gpus and overlap(memory.window, one.rank, surely=True):
             own = [meeting for meeting in met if meeting.rank == one.rank]
             lost = lost_by(memory.window, one.rank, one.behind, own)
             parts[gpus[one.rank]] = 1.0 if lost is None else min(1.0, lost / one.behind)
@@ -452,12 +452,17 @@ def _held_up(
     found: Sequence[JoinedCollective], least_share: float, least_cost: float,
     front: Sequence[JoinedCollective] = (),
 ) -> LateInWindow:  # fmt: skip
-    """The rank that is held up, where that is mostly this one; `front`: the collectives before these."""
+    """The rank that is held up, where that is mostly this one; `front`: the collectives before these.
+
+    Where that is not known to be sudden, those count that came far behind.
+    """
     seconds = {rank: more for rank, more in held_up(found, front).items() if more > 0}
     if not seconds:
         return LateInWindow()
     rank = max(seconds, key=lambda one: (seconds[one], -one))
-    cost, share = seconds[rank] / covered(found), seconds[rank] / sum(seconds.values())
+    maybe = maybe_held_up(found)
+    mine, every = seconds[rank] + maybe.get(rank, 0.0), sum(seconds.values()) + sum(maybe.values())
+    cost, share = seconds[rank] / covered(found), mine / every
     return LateInWindow(rank, cost) if share > least_share and cost >= least_cost else LateInWindow()
 
 
