@@ -44,7 +44,7 @@ settle = 10.0
 after = 10.0
 again = 4.0
 """
-ACCUSED = frozenset(one.value for one in Wall if one not in {Wall.NOTHING, Wall.NOT_KNOWN})
+ACCUSED = frozenset(one.value for one in Wall if one not in {Wall.NOTHING, Wall.COMPUTING, Wall.NOT_KNOWN})
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ class HealthySeen:
     @property
     def unwalled(self) -> bool:
         """No wall is said, and that there is none most of the time; it may start, or not be known between."""
-        quiet = (Wall.NOTHING, Wall.NOT_KNOWN, Wall.STARTING)
+        quiet = (Wall.NOTHING, Wall.COMPUTING, Wall.NOT_KNOWN, Wall.STARTING)
         nothing, *others = (self.walls.get(wall.value, 0) for wall in quiet)
         return nothing > sum(others) and nothing + sum(others) == sum(self.walls.values())
 

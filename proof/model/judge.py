@@ -34,6 +34,7 @@ _DENIES = re.compile(r"nobody waits|nothing holds|No wall", re.IGNORECASE)
 _OTHER_NODE = re.compile(r"another node|other nodes?\b|elsewhere|not on this node|rail", re.IGNORECASE)
 _ORDER = re.compile(r"order|deadlock|cycle|each other", re.IGNORECASE)
 _NOT_ATTRIBUTED = re.compile(r"(?:not|could not be) attributed", re.IGNORECASE)
+_STATES = frozenset({Wall.STANDING, Wall.NOT_ATTRIBUTED, Wall.NOT_KNOWN})
 _STARTS = re.compile(r"\bstarting\b", re.IGNORECASE)
 
 
@@ -87,6 +88,9 @@ class First:
 def read(job: ExplainedJob) -> Said:
     line = job.answer.sentence
     told = _WAITS.split(line)[-1] if _WAITS.search(line) else line
+    if job.answer.wall in _STATES:
+        # It describes what GPUs do; the cause, where there is one, stands first.
+        told = line.partition(";")[0] if job.answer.gpu or _RANKS.search(line.partition(";")[0]) else ""
     gpus = {int(n) for found in _GPUS.finditer(told) for n in re.findall(r"\d+", found[1])}
     ranks = {int(n) for found in _RANKS.finditer(told) for n in re.findall(r"\d+", found[1])}
     return Said(job.answer.wall, line, frozenset(gpus), frozenset(ranks))
@@ -175,13 +179,15 @@ class Bench:
         if _STARTS.search(said.line) or not shares:
             return SILENT
         waiting, idle = max(one[0] for one in shares), min(one[1] for one in shares)
-        if _NOT_ATTRIBUTED.search(said.line):
+        if said.wall is Wall.NOT_ATTRIBUTED:
             # It must not be said of a job in which nobody waits.
-            return DENIED if "wait" in said.line and waiting < NONE else SILENT
+            return DENIED if waiting < NONE else SILENT
         if _DENIES.search(said.line) or said.wall is Wall.NOTHING:
             return (
                 DENIED if waiting > COUNTS else RIGHT if self.case.kind is NOBODY and _firm(said) else SILENT
             )
+        if said.wall is Wall.COMPUTING:
+            return RIGHT if self.case.kind is NOBODY else SILENT
         if said.wall in {Wall.HOST, Wall.LAUNCH_GAPS, Wall.MEMORY} and idle < COUNTS:
             return DENIED
         return SILENT

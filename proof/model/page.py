@@ -14,6 +14,7 @@ HEAD = """# An independent model judges the first line
 `make model` makes jobs whose truth is known, and plays them through the collectors of the daemon. The model
 was written without a look at the code that judges. It simulates ranks, streams and collectives, and writes
 rings byte by byte ([ring.h](../../agent/tap/ring.h)). NVML, /proc and RAS answer from the same simulation.
+
 A first line is read every 2 seconds.
 
 | word | meaning |

@@ -74,7 +74,7 @@ def _explained(jobs: Sequence[ExplainedJob]) -> Section:
 def _first_line(one: ExplainedJob) -> Iterator[Cell]:
     gpus, answer = one.evidence.gpus, one.answer
     yield Cell(first([gpu.index or gpu.uuid for gpu in gpus], 8) or "not known")
-    quiet = answer.wall in {Wall.NOTHING, Wall.STARTING}
+    quiet = answer.wall in {Wall.NOTHING, Wall.COMPUTING, Wall.STARTING}
     yield Cell(answer.sentence, "quiet" if quiet else "warn", note=f"certainty {answer.certainty.value}")
     shares = in_words(ledger_shares(one.evidence.ledger))
     yield Cell(shares) if shares else unknown("its waiting ledger is not watched")

@@ -57,6 +57,7 @@ def test_the_demo_serves_every_collector_and_is_healthy(tmp_path: Path) -> None:
         assert (document["health"], document["findings"]) == ("ok", [])
         state = daemon.get("/api/v1/state").json()
         assert state["source"] == "synthetic"
-        # No job of the demo has the tap, and no pair of nodes has measured it.
-        wires = [c for c in state["collectors"] if c["collector"] not in {"agent", "jobs", "pairs"}]
+        # No process of the demo computes, let alone with the tap, and no pair of nodes has measured it.
+        without = {"agent", "jobs", "ledger", "pairs"}
+        wires = [c for c in state["collectors"] if c["collector"] not in without]
         assert all(c["applicable"] and c["success"] for c in wires)

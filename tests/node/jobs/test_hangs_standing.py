@@ -83,9 +83,9 @@ BUSY = Diagnosis(None, "rank 0 is late; it computes", (Culprit("rank 0"),), busy
         ("there is no NVLink", {"sent": {}}, 12.0, {"GPU-0": RESTS, "GPU-1": WAITS},
          f"GPU 1 runs at 100 % with 127 W, {AS}; GPU 0 runs nothing"),
         ("nobody knows more", {"diagnosis": UNKNOWN}, 12.0, {"GPU-1": WAITS},
-         f"GPU 1 runs at 100 % with 127 W, {AS}; {STILL}; nobody says more: RAS is silent"),
+         f"nobody says more: RAS is silent; GPU 1 runs at 100 % with 127 W, {AS}; {STILL}"),
         ("a rank is busy", {"diagnosis": BUSY}, 240.0, {"GPU-1": WAITS},
-         f"GPU 1 runs at 100 % with 127 W, {AS}; {STILL}; busy for 4 min: rank 0 is late; it computes"),
+         f"busy for 4 min: rank 0 is late; it computes; GPU 1 runs at 100 % with 127 W, {AS}; {STILL}"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip

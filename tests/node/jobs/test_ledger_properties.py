@@ -99,6 +99,7 @@ def test_shares_add_up_to_one_and_parts_to_their_whole(now: JobNow) -> None:
         assert all(part >= 0 for part in found.waits.values())
         assert one not in found.waits, "no GPU waits for itself"
         assert 0 <= found.unjudged <= found.shares.get(Spent.WIRE, 0.0) + 1e-9
+        assert 0 <= found.waiting <= found.shares.get(Spent.NOT_ATTRIBUTED, 0.0) + 1e-9
 
 
 @settings(max_examples=examples(300))

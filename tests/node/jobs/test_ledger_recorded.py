@@ -65,9 +65,11 @@ def test_a_slow_wire_is_time_on_the_wire() -> None:
 
 
 def test_of_a_stopped_rank_the_wait_is_its_from_the_first_look_on() -> None:
-    first, last = played()[STOPPED][0], played()[STOPPED][-1]
+    before, first, last = played()[LATE][-1], played()[STOPPED][0], played()[STOPPED][-1]
     waiting, stopped = first.short
-    assert waiting.waits_for == {stopped.gpu: pytest.approx(EVERY / waiting.seconds)}
+    # It was late before it stopped.
+    late = before.short[0].waits_for[stopped.gpu] * (waiting.seconds - EVERY)
+    assert waiting.waits_for == {stopped.gpu: pytest.approx((EVERY + late) / waiting.seconds, abs=0.01)}
     waiting, stopped = last.short
     assert waiting.shares[Spent.LOCAL_RANK] == pytest.approx(1.0, abs=0.01)
     assert stopped.shares == {Spent.IDLE: pytest.approx(1.0)}

@@ -221,6 +221,35 @@ def test_counts_are_believed_before_windows_that_belie_the_look() -> None:
     assert waits(job(spinning(0), idle(1), known=known, spinning={gpu(0): 0.0})) == {gpu(1): 1.0}
 
 
+# Waiting for nobody who is known, and what may be work
+
+
+def decode(watts: float) -> JobNow:
+    """Two GPUs that replay CUDA graphs: all busy, and no collective of theirs is timed."""
+    here = comm(rank(0, 9, AGO), rank(1, 9, AGO))
+    known = around(tapped(time_of(0, 0.0, measured=False), comms=[here]))
+    return job(sight(1.0, watts, 100), sight(1.0, watts, 101), known=known)
+
+
+@pytest.mark.parametrize(
+    ("guard", "now", "part"),
+    [
+        ("it spins", job(spinning(0), spinning(1)), 1.0),
+        ("it spins, and the tap times nothing", decode(125.0), 1.0),
+        ("it replays graphs at much power", decode(700.0), 0.0),
+        ("its use is not read", job(sight(Absent(Why.UNSUPPORTED), 125.0, 100), spinning(1)), 0.0),
+        ("its power is not read", job(sight(1.0, Absent(Why.UNSUPPORTED), 100), spinning(1)), 0.0),
+        ("it is not all busy", job(sight(0.98, 125.0, 100), spinning(1)), 0.0),
+        ("it is shared", job(spinning(0), spinning(1), shared=frozenset({gpu(0)})), 0.0),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_of_what_is_not_attributed_only_what_spins_is_waiting(guard: str, now: JobNow, part: float) -> None:
+    found = split(gpu(0), now)
+    assert found.shares[Spent.NOT_ATTRIBUTED] >= 0.9, guard
+    assert found.waiting == part
+
+
 # A GPU that works
 
 
@@ -233,6 +262,7 @@ def test_timed_collectives_divide_the_time_of_a_gpu_that_works() -> None:
     }  # fmt: skip
     assert found.waits == pytest.approx({gpu(1): 0.1})
     assert found.unjudged == 0.0
+    assert found.waiting == pytest.approx(0.05)
 
 
 def test_the_wire_of_which_nothing_is_known_to_expect_is_said() -> None:

@@ -66,7 +66,9 @@ def test_every_series_is_of_a_declared_metric_with_its_labels(daemon: Daemon) ->
 def test_the_documents_are_of_their_schemas(daemon: Daemon) -> None:
     documents.HEALTH.validate_json(daemon.get("/health").text, strict=True, extra="forbid")
     state = documents.STATE.validate_json(daemon.get("/api/v1/state").text, strict=True, extra="forbid")
-    assert {c.collector for c in state.collectors} == {c.name for c in components() if c.options.enabled}
+    # Bursts of NVLink's counters leave lockstep no gap at the intervals of FAST.
+    due = {c.name for c in components() if c.options.enabled} - {"lockstep"}
+    assert {c.collector for c in state.collectors} == due
     assert state.source == "replay"
 
 

@@ -162,7 +162,11 @@ class JobEvidence:
 
 
 class Wall(Enum):
-    """What holds a job up most. NOTHING: nothing of this node does, as far as all is watched."""
+    """What holds a job up most.
+
+    COMPUTING: no cause of waiting is large enough to be named. NOTHING: nothing of this node holds it up, as
+    far as all is watched.
+    """
 
     HANG = "hang"
     STANDING = "stands still"
@@ -175,6 +179,7 @@ class Wall(Enum):
     MEMORY = "memory"
     COLLECTIVES = "collectives"
     NOT_ATTRIBUTED = "waiting, not attributed"
+    COMPUTING = "computing"
     NOTHING = "nothing"
     NOT_KNOWN = "not known"
 

@@ -44,7 +44,7 @@ def _surer(answer: JobAnswer) -> tuple[int, int]:
     """Return what orders answers by how sure they are; that nothing is wrong is the least sure."""
     if answer.wall in _FIRM:
         return _FIRM.index(answer.wall) + 1, 0
-    return 0, 0 if answer.wall is Wall.NOTHING else _SURE.index(answer.certainty)
+    return 0, 0 if answer.wall in {Wall.NOTHING, Wall.COMPUTING} else _SURE.index(answer.certainty)
 
 
 class HeldAnswers:

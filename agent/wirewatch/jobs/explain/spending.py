@@ -85,17 +85,25 @@ class JobSpending:
         return self.share(lambda gpus: _own(gpus, uuid, kind))
 
     def idle(self) -> Mapping[str, TimeShare]:
-        """Return for each GPU (UUID) the share in which nothing ran on it.
+        """Return for each GPU (UUID) the share in which nothing ran on it."""
+        every = {one.gpu: None for one in (*self.judged, *self.short)}
+        return {uuid: self._started(lambda gpus, of=uuid: _own(gpus, of, Spent.IDLE)) for uuid in every}
 
-        Until the long window is full it may have the start of the job, so that the lesser share counts.
-        """
-        found = {}
-        for uuid in {one.gpu: None for one in (*self.judged, *self.short)}:
-            found[uuid] = self.own(uuid, Spent.IDLE)
-            if self.short and _seconds(self.long) < FULL:
-                lately = TimeShare(_own(self.short, uuid, Spent.IDLE))
-                found[uuid] = min(found[uuid], lately, key=lambda one: one.value)
-        return found
+    def unknown(self) -> TimeShare:
+        """Return the mean share that is not attributed to anything."""
+        return self._started(lambda gpus: mean_of(gpus, Spent.NOT_ATTRIBUTED))
+
+    def _started(self, pick: Callable[[Gpus], float]) -> TimeShare:
+        """Return a share; the lesser of both until the long window is full: it may have the job's start."""
+        found = self.share(pick)
+        if not self.short or _seconds(self.long) >= FULL:
+            return found
+        return min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
+
+    def lost(self) -> float:
+        """Return the share in which the GPUs wait, or may wait, or the wire is slow; the mean of them."""
+        kinds = (*WAITING, Spent.BEYOND)
+        return max(sum(mean_of(gpus, kind) for kind in kinds) for gpus in (self.judged, self.short) if gpus)
 
     def most_waiting(self) -> float:
         """Return the greatest share that any GPU waits, or may wait, in either window."""
@@ -136,6 +144,11 @@ def ledger_shares(ledger: JobLedger | Absent) -> dict[str, float]:
 def mean_of(gpus: Gpus, kind: Spent) -> float:
     """Return the mean share of a kind over GPUs."""
     return _mean([one.shares.get(kind, 0.0) for one in gpus])
+
+
+def mean_unnamed(gpus: Gpus) -> float:
+    """Return the mean share of waiting of which nobody is known to be the cause."""
+    return _mean([one.waiting for one in gpus])
 
 
 def shares_of(gpus: Gpus) -> dict[str, float]:

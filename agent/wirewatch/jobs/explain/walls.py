@@ -21,7 +21,16 @@ from wirewatch.jobs.explain.evidence import (
 )
 from wirewatch.jobs.explain.late import DISAGREES, late_walls
 from wirewatch.jobs.explain.ranks import communicators, rank_name
-from wirewatch.jobs.explain.spending import HALF, NAMED, NOBODY, JobSpending, TimeShare, shares_of, spending
+from wirewatch.jobs.explain.spending import (
+    HALF,
+    NAMED,
+    NOBODY,
+    JobSpending,
+    TimeShare,
+    mean_unnamed,
+    shares_of,
+    spending,
+)
 from wirewatch.jobs.explain.wires import on_wire, timed_rows, wire_walls
 from wirewatch.jobs.explain.words import gpu_name, in_words, percent, rate
 from wirewatch.jobs.ledger.spent import RankBehind, Spent
@@ -104,12 +113,11 @@ def _standing(evidence: JobEvidence) -> JobAnswer | None:
         return None
     seconds = max(one.seconds for one in still) if standing is None else evidence.now - standing.since
     seen = [_behind(evidence, one) for one in still]
-    said = [*seen, *([standing.text] if standing is not None else [])]
-    busy = standing is not None and standing.busy
-    end = "; its process works: a compile, a checkpoint?" if busy else "."
+    said = [*([standing.text] if standing is not None and standing.busy else []), *seen]
+    said += [standing.text] if standing is not None and not standing.busy else []
     pids = [str(one.pid) for one in still if one.pid is not None]
     return JobAnswer(
-        Wall.STANDING, f"Stands still since {span(max(0.0, seconds))}: {said[0]}{end}", Certainty.MEDIUM,
+        Wall.STANDING, f"Stands still since {span(max(0.0, seconds))}: {said[0]}.", Certainty.MEDIUM,
         1.0, because=tuple(said), doubts=("nobody has been asked yet why",),
         advice=(
             f"look at process {', '.join(pids) or '?'} with py-spy or gdb",
@@ -171,13 +179,19 @@ def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
 
 
 def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection[str]) -> list[JobAnswer]:
-    """Return the answers for waiting of which nobody is known to be the cause."""
-    share, each, found = spent.of(Spent.NOT_ATTRIBUTED), spent.of(Spent.LOCAL_RANK), []
+    """Return the answers for waiting of which nobody is known to be the cause, and for what is not known."""
+    share, each, found = spent.unknown(), spent.of(Spent.LOCAL_RANK), []
+    waited = spent.share(mean_unnamed)
     certain = Certainty.MEDIUM if evidence.watches(EvidenceSource.TAP) else Certainty.LOW
     advice = ("`py-spy dump --pid` of each process shows in which call it waits", *_switches(evidence))
-    if share.value >= NAMED:
-        sentence = f"{share} is waiting that could not be attributed{_spinning(evidence, spent)}."
-        found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, share.value, advice=advice))
+    if waited.value >= NAMED:
+        sentence = f"{waited} is waiting that could not be attributed{_spinning(evidence, spent)}."
+        found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, waited.value, advice=advice))
+    elif share.value >= NAMED:
+        sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait."
+        found.append(
+            JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, share.value, advice=_switches(evidence))
+        )
     if each.value >= EACH_OTHER and not accused:
         sentence = f"Collectives: the GPUs wait for each other {each}, and for no single one."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, each.value, advice=advice))
@@ -186,7 +200,7 @@ def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection
 
 def _spinning(evidence: JobEvidence, spent: JobSpending) -> str:
     """Return in words which GPUs wait in a kernel, for nobody who is known, and which are idle."""
-    unknown = {one.gpu for one in spent.judged if one.shares.get(Spent.NOT_ATTRIBUTED, 0.0) >= HALF}
+    unknown = {one.gpu for one in spent.judged if one.waiting >= HALF}
     idle = {uuid for uuid, share in spent.idle().items() if share.value >= HALF}
     rest = [value_or(gpu.power, 0.0) for gpu in evidence.gpus if gpu.uuid in idle]
     said: list[str] = []
@@ -354,8 +368,10 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collectio
     watched = all(map(evidence.watches, sources))
     watched = watched and not any(one.source for one in comms)
     certain = Certainty.HIGH if nobody and watched else Certainty.MEDIUM
-    sentence = f"Nothing of this node holds it up: {'; '.join(seen)}."
-    return JobAnswer(Wall.NOTHING, sentence, certain, 0.0, because=seen[1:])
+    little = spent.lost() < NOBODY
+    begun = "Nothing of this node holds it up" if little else f"No cause of {percent(NAMED)} or more is known"
+    wall = Wall.NOTHING if little else Wall.COMPUTING
+    return JobAnswer(wall, f"{begun}: {'; '.join(seen)}.", certain, 0.0, because=seen[1:])
 
 
 def _waits_little(comm: CommunicatorTimes) -> bool:
@@ -408,6 +424,7 @@ _MATTERS = {
     Wall.MEMORY: frozenset({EvidenceSource.TAP}),
     Wall.COLLECTIVES: frozenset({EvidenceSource.SETTINGS}),
     Wall.NOT_ATTRIBUTED: frozenset({EvidenceSource.TAP, EvidenceSource.ACTIVITY}),
+    Wall.COMPUTING: _ALL,
     Wall.NOTHING: _ALL,
     Wall.NOT_KNOWN: _ALL,
 }

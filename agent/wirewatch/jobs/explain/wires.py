@@ -14,6 +14,10 @@ from wirewatch.jobs.times import OperationTimes, RunningJob
 
 MOST, LEAST = 0.5, 0.2
 """Of what the collectives put on a wire: from which part on NVLink carries it, up to which it does not."""
+MUCH = 0.6
+"""Of the time on the wire as expected, so much beyond it is more than work beside collectives costs them.
+
+They reach 67 % of their bus bandwidth and more (ADR 0095)."""
 
 
 def timed_rows(job: RunningJob | Absent) -> tuple[OperationTimes, ...]:
@@ -77,7 +81,11 @@ def _slow_wire(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | 
     beyond = spent.of(Spent.BEYOND) if spent else TimeShare(0.0)
     slow = None if isinstance(evidence.job, Absent) else evidence.job.wire
     if slow is None or isinstance(evidence.job, Absent):
-        return _beyond(beyond) if beyond.value >= NAMED else None
+        return (
+            _beyond(beyond)
+            if spent and beyond.value >= max(NAMED, MUCH * spent.of(Spent.WIRE).value)
+            else None
+        )
     claimed = on_wire(evidence.job) * max(0.0, 1 - slow.ratio)
     if spent and beyond.value < HALF * claimed:
         # Without a trusted expectation all of it stands among the time on the wire.

@@ -25,12 +25,9 @@ def standing(
         return None
     mine = {key: load for key, load in loads.items() if key in job.processes and not isinstance(load, Absent)}
     busy = seen is not None and seen.busy
-    parts = [
-        _running(mine, gpus),
-        f"no byte over NVLink for {lasting(job.read - job.quiet)}" if job.sent else "",
-    ]
-    if seen is not None:
-        parts.append(f"busy for {lasting(held)}: {seen.text}" if busy else seen.text)
+    why = "" if seen is None else f"busy for {lasting(held)}: {seen.text}" if busy else seen.text
+    quiet = f"no byte over NVLink for {lasting(job.read - job.quiet)}" if job.sent else ""
+    parts = (why, _running(mine, gpus), quiet)
     return StandingJob(job.processes, job.began, "; ".join(part for part in parts if part), busy)
 
 

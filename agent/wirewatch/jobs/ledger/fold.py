@@ -183,7 +183,7 @@ def _tallies(
             found[gpu] = SpentTally(
                 memory.mono, seconds, tuple(seconds * own.shares.get(kind, 0.0) for kind in Spent),
                 {other: seconds * part for other, part in own.waits.items()}, seconds * own.unjudged,
-                part_of(did, idle),
+                part_of(did, idle), seconds * own.waiting,
             )  # fmt: skip
     return found
 
@@ -210,6 +210,7 @@ def _sum(tallies: Sequence[SpentTally]) -> SpentTally:
     return SpentTally(
         tallies[0].begin, sum(one.seconds for one in tallies), _by_kind([one.spent for one in tallies]),
         waits, sum(one.unjudged for one in tallies), added([one.idle for one in tallies]),
+        sum(one.waiting for one in tallies),
     )  # fmt: skip
 
 
@@ -245,7 +246,7 @@ def _summed(gpu: str, index: str, tallies: Sequence[SpentTally]) -> GpuLedger:
         gpu, index, one.seconds,
         {kind: part / one.seconds for kind, part in zip(Spent, one.spent, strict=True) if part > 0},
         {other: part / one.seconds for other, part in one.waits.items()}, _idle_words(one),
-        one.unjudged / one.seconds,
+        one.unjudged / one.seconds, one.waiting / one.seconds,
     )  # fmt: skip
 
 

@@ -159,7 +159,8 @@ class SpentTally:
     """Seconds of one GPU by what they were spent on, from `begin` (monotonic seconds) on.
 
     `spent`: in the order of Spent. `waits`: those of LOCAL_RANK by GPU (UUID). `unjudged`: those of WIRE
-    where nothing is known to expect. `idle`: how its processes spent those of IDLE.
+    where nothing is known to expect. `waiting`: those of NOT_ATTRIBUTED that are known to be waiting.
+    `idle`: how its processes spent those of IDLE.
     """
 
     begin: float
@@ -168,6 +169,7 @@ class SpentTally:
     waits: Mapping[str, float] = field(default_factory=dict)
     unjudged: float = 0.0
     idle: Doing = Doing()
+    waiting: float = 0.0
 
 
 NO_TIME = SpentTally(0.0, 0.0, (0.0,) * len(Spent))

@@ -23,7 +23,8 @@ class GpuLedger:
 
     `shares` of that time are 0 to 1 and add up to 1. `waits_for`: the part of LOCAL_RANK by the GPU (UUID)
     that is waited for. `idle`: in words, how its processes spend the IDLE part; empty where not known.
-    `unjudged`: the part of WIRE of which nothing is known to expect.
+    `unjudged`: the part of WIRE of which nothing is known to expect. `waiting`: the part of NOT_ATTRIBUTED
+    that is known to be waiting; the rest of it may be work.
     """
 
     gpu: str
@@ -33,6 +34,7 @@ class GpuLedger:
     waits_for: Mapping[str, float] = field(default_factory=dict)
     idle: str = ""
     unjudged: float = 0.0
+    waiting: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,16 @@ sends. Each channel holds one of 132 SMs. What is busy above that share computes
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Shares of a GPU's time. `waits`: of LOCAL_RANK by GPU. `unjudged`: of WIRE, with nothing to expect."""
+    """Shares of a GPU's time.
+
+    `waits`: of LOCAL_RANK by GPU. `unjudged`: of WIRE, with nothing to expect. `waiting`: of NOT_ATTRIBUTED,
+    known to be waiting.
+    """
 
     shares: Mapping[Spent, float]
     waits: Mapping[str, float] = field(default_factory=dict)
     unjudged: float = 0.0
+    waiting: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +206,18 @@ def _in_collectives(left: float, computing: float, inside: float, times: GpuTime
     wire = max(0.0, left - waiting)
     beyond = 0.0 if isinstance(times.beyond, Absent) else min(wire, scale * max(0.0, times.beyond))
     local = sum(waits.values())
+    unnamed = max(0.0, waiting - local - other)
     shares = {
         Spent.COMPUTING: computing, Spent.LOCAL_RANK: local, Spent.OTHER_NODE: other,
         Spent.WIRE: wire - beyond, Spent.BEYOND: beyond,
-        Spent.NOT_ATTRIBUTED: max(0.0, waiting - local - other),
+        Spent.NOT_ATTRIBUTED: unnamed,
     }  # fmt: skip
-    return Split(shares, waits, wire if isinstance(times.beyond, Absent) else 0.0)
+    return Split(shares, waits, wire if isinstance(times.beyond, Absent) else 0.0, unnamed)
 
 
 def _waiting(busy: float, causes: Collection[str]) -> Split:
     if not causes:
-        return Split({Spent.NOT_ATTRIBUTED: busy})
+        return Split({Spent.NOT_ATTRIBUTED: busy}, waiting=busy)
     return Split({Spent.LOCAL_RANK: busy}, {cause: busy / len(causes) for cause in causes})
 
 

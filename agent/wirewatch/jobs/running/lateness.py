@@ -64,8 +64,8 @@ def lost_by(
     Returns:
         None where no lateness was seen that is new.
     """
-    known = _known(found, rank)
-    usual, (apart, long) = _share(known), _long(known)
+    known, every = _known(found, rank), _every(found, rank)
+    usual, (apart, long) = _share(every), _long(every)
     anew = _share(met)
     least = min(alone, held_up(found).get(rank, 0.0) / covered(found))
     if 0 <= anew < NEW * usual:
@@ -75,17 +75,20 @@ def lost_by(
     return max(least, alone * _new(known)) or None
 
 
-def overlap(found: Sequence[JoinedCollective], rank: int) -> bool:
+def overlap(found: Sequence[JoinedCollective], rank: int, *, surely: bool = False) -> bool:
     """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
 
     It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, or where its
-    lateness after far longer stretches of computing is far less, for these, than usual.
+    lateness after far longer stretches of computing is far less, for these, than usual. There what is queued
+    counts too: it is waited for as long. A pause in each step looks alike; `surely`: no slow GPU is so late.
     """
-    known = _known(found, rank)
-    usual, (apart, long) = _share(known), _long(known)
+    known, every = _known(found, rank), _every(found, rank)
+    usual, (apart, long) = _share(every), _long(every)
     ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
     grows = usual > SLOWEST and _spread(known) > ALIKE
-    return usual > 0 and (ahead or grows or (apart and long < NEW * usual))
+    short = [one for one in every if one.computed < APART * low_median([one.computed for one in every])]
+    far = apart and long < NEW * usual and (not surely or _share(short) > SLOWEST)
+    return usual > 0 and (ahead or grows or far)
 
 
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[RankMeeting]:
@@ -122,6 +125,22 @@ def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective]
     return dict(seconds)
 
 
+def maybe_held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
+    """Seconds by which ranks came far behind where it is not known by how much they were late in front.
+
+    Far is more than all ranks compute between two collectives.
+    """
+    order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
+    least = covered(order) / max(1, sum(one.before is not None for one in order))
+    seconds: dict[int, float] = defaultdict(float)
+    for old, new in pairwise([*order[:1], *order]):
+        last = min(new.own, key=lambda one: new.own[one])
+        late = gap(new.own, last)
+        if late > least and (old.before is None or new.before is None):
+            seconds[last] += late
+    return seconds
+
+
 def _far_behind(one: JoinedCollective) -> int | None:
     """Return the last rank, where it is so late that it may have been held up; most often it is not."""
     seconds = one.own
@@ -155,6 +174,11 @@ def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lat
     known = [came for _, came in every if came is not None]
     least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
     return [(late, came) for late, came in every if came is None or came.own > least]
+
+
+def _every(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
+    """Return by how much the rank was late for each collective, also for those that were queued."""
+    return [came for one in found if len(one.own) > 1 and (came := _lateness(one, rank)) is not None]
 
 
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:

@@ -11,7 +11,7 @@ from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import count as counted
-from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, meetings, overlap
+from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, maybe_held_up, meetings, overlap
 from wirewatch.jobs.running.model import (
     KEPT_SLOTS,
     KEPT_WINDOWS,
@@ -153,8 +153,9 @@ def window_of(
     if late.rank is None:
         late = _held_up(found, policy.votes, policy.cost, memory.tail)
     window = CommunicatorWindow(
-        begun, ended - begun, times, ranks, late.rank, late.cost, _alike(found), late.grown, late.others
-    )
+        begun, ended - begun, times, _lost(memory, ranks, met), late.rank, late.cost, _alike(found),
+        late.grown, late.others,
+    )  # fmt: skip
     return window, met
 
 
@@ -166,7 +167,7 @@ def under_way(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> C
     rates = _rates_of(memory, shape)
     ranks = _rank_times(found, rates, shape, policy, dict(memory.ranks))
     begun, ended = min(one.at for one in found), max(one.at for one in found)
-    return CommunicatorWindow(begun, ended - begun, (), ranks)
+    return CommunicatorWindow(begun, ended - begun, (), _lost(memory, ranks, memory.met))
 
 
 def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
@@ -342,6 +343,26 @@ def _rank_times(
     )  # fmt: skip
 
 
+def _lost(
+    memory: CommunicatorMemory, ranks: Sequence[RankTime], met: Sequence[RankMeeting]
+) -> tuple[RankTime, ...]:
+    """Return the ranks without what they wait while they compute beside the collectives: nothing is lost."""
+    parts, gpus = dict[str, float](), dict(memory.ranks)
+    for one in ranks:
+        if one.behind > 0 and one.rank in gpus and overlap(memory.window, one.rank, surely=True):
+            own = [meeting for meeting in met if meeting.rank == one.rank]
+            lost = lost_by(memory.window, one.rank, one.behind, own)
+            parts[gpus[one.rank]] = 1.0 if lost is None else min(1.0, lost / one.behind)
+    return tuple(_without(one, parts) for one in ranks) if parts else tuple(ranks)
+
+
+def _without(one: RankTime, parts: Mapping[str, float]) -> RankTime:
+    waits = {gpu: share * parts.get(gpu, 1.0) for gpu, share in one.waits.items()}
+    hidden = min(one.waiting, math.fsum(one.waits.values()) - math.fsum(waits.values()))
+    inside = max(0.0, one.in_collectives - hidden)
+    return replace(one, in_collectives=inside, waiting=one.waiting - hidden, waits=waits)
+
+
 def _waits(
     found: Sequence[JoinedCollective], rates: Mapping[str, float], gpus: Mapping[int, str]
 ) -> dict[int, dict[str, float]]:
@@ -431,12 +452,17 @@ def _held_up(
     found: Sequence[JoinedCollective], least_share: float, least_cost: float,
     front: Sequence[JoinedCollective] = (),
 ) -> LateInWindow:  # fmt: skip
-    """The rank that is held up, where that is mostly this one; `front`: the collectives before these."""
+    """The rank that is held up, where that is mostly this one; `front`: the collectives before these.
+
+    Where that is not known to be sudden, those count that came far behind.
+    """
     seconds = {rank: more for rank, more in held_up(found, front).items() if more > 0}
     if not seconds:
         return LateInWindow()
     rank = max(seconds, key=lambda one: (seconds[one], -one))
-    cost, share = seconds[rank] / covered(found), seconds[rank] / sum(seconds.values())
+    maybe = maybe_held_up(found)
+    mine, every = seconds[rank] + maybe.get(rank, 0.0), sum(seconds.values()) + sum(maybe.values())
+    cost, share = seconds[rank] / covered(found), mine / every
     return LateInWindow(rank, cost) if share > least_share and cost >= least_cost else LateInWindow()
 
 

@@ -57,7 +57,9 @@ def standing() -> JobEvidence:
     behind = RankBehind(3, "0xabc", gpu_uuid(3), "3", PIDS + 3, 1, 14.0, "one thread burns a core")
     still = StandingJob(
         {gpu_uuid(n): frozenset({PIDS + n}) for n in range(RANKS)}, NOW - 14,
-        "3 GPUs are 100 % busy at 126 W, and no byte moves over NVLink", busy=True,
+        "busy for 14 s: rank 3 (GPU 3, process 4714) is late; it computes (100 % of a core): a compile, "
+        "a checkpoint?; GPUs 0, 1 and 2 run at 100 % with 126 W, as kernels do that wait; no byte over "
+        "NVLink for 14 s", busy=True,
     )  # fmt: skip
     book = replace(waiting(3, 0.05), short=waiting(3, 1.0, idle=1.0).short, behind=(behind,))
     found = [replace(gpu(n), power=126.0, utilisation=0.0 if n == 3 else 1.0) for n in range(RANKS)]
@@ -66,7 +68,7 @@ def standing() -> JobEvidence:
 
 def not_attributed() -> JobEvidence:
     """A hang that began before the agent, in a job without the tap."""
-    book = ledger(spent(0, idle=1.0, does="sleeps"), spent(1, not_attributed=1.0))
+    book = ledger(spent(0, idle=1.0, does="sleeps"), spent(1, unnamed=1.0))
     found = [replace(one, utilisation=float(n), power=130.0 - 3 * n) for n, one in enumerate(gpus()[:2])]
     none = Absent(Why.MISSING, "its processes do not carry the tap")
     return evidence(none, found, (*DEFAULT, EvidenceSource.TAP, EvidenceSource.SETTINGS), book=book)

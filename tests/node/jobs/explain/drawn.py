@@ -94,15 +94,19 @@ def job(
 
 def spent(
     number: int, waits: Mapping[int, float] | None = None, *, does: str = "", seconds: float = 300.0,
-    **shares: float,
+    unnamed: float = 0.0, **shares: float,
 ) -> GpuLedger:  # fmt: skip
-    """The ledger of a GPU: `waits` for others by number, `shares` by name of their kind; it computes else."""
+    """The ledger of a GPU: `waits` for others by number, `shares` by name of their kind; it computes else.
+
+    `unnamed`: it waits, for nobody who is known, beside what is not attributed.
+    """
     whom = {gpu_uuid(n): share for n, share in (waits or {}).items()}
     found = {Spent[name.upper()]: share for name, share in shares.items()}
     found[Spent.LOCAL_RANK] = found.get(Spent.LOCAL_RANK, 0.0) + sum(whom.values())
+    found[Spent.NOT_ATTRIBUTED] = found.get(Spent.NOT_ATTRIBUTED, 0.0) + unnamed
     every = {kind: found.get(kind, 0.0) for kind in Spent}
     every[Spent.COMPUTING] = 1 - sum(found.values())
-    return GpuLedger(gpu_uuid(number), str(number), seconds, every, whom, does)
+    return GpuLedger(gpu_uuid(number), str(number), seconds, every, whom, does, waiting=unnamed)
 
 
 def ledger(*long: GpuLedger, short: Sequence[GpuLedger] | None = None, **changes: object) -> JobLedger:

@@ -60,7 +60,7 @@ HEALTHY = {
 @pytest.mark.parametrize("shape", HEALTHY.values(), ids=list(HEALTHY))
 def test_a_healthy_job_as_its_rings_have_it_hits_no_wall(shape: JobShape) -> None:
     answer = answered(shape)
-    assert answer.wall is Wall.NOTHING, answer.sentence
+    assert answer.wall in {Wall.NOTHING, Wall.COMPUTING}, answer.sentence
 
 
 def test_the_wire_in_use_is_what_nvlink_counted_of_what_was_due() -> None:

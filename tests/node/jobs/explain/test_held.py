@@ -22,6 +22,7 @@ MORE = answer(Wall.LATE_RANK, "late 13 %", gpu="GPU-1")
 OTHER = answer(Wall.LATE_RANK, "late 12 % too", gpu="GPU-2")
 SURE = answer(Wall.LATE_RANK, "throttled", HIGH, gpu="GPU-1")
 WELL = answer(Wall.NOTHING, "well", HIGH)
+SMALL = answer(Wall.COMPUTING, "small causes", HIGH)
 HOST = answer(Wall.HOST, "host", LOW)
 STILL, STILL_LATER = answer(Wall.STANDING, "since 14 s"), answer(Wall.STANDING, "since 16 s")
 HANG = answer(Wall.HANG, "hang", HIGH)
@@ -58,6 +59,7 @@ def lines(*answers: tuple[float, JobAnswer]) -> list[str]:
         ("that it is well does not hold against what is measured", [(0, WELL), (2, LATE)],
          ["well", "late 12 %"]),
         ("that it is well is no surer than a guess", [(0, HOST), (2, WELL)], ["host", "host"]),
+        ("that no cause is known is no surer than a guess", [(0, HOST), (2, SMALL)], ["host", "host"]),
         ("that it stands still comes at once, and its time goes on",
          [(0, SURE), (2, STILL), (4, STILL_LATER), (6, SURE)],
          ["throttled", "since 14 s", "since 16 s", "since 16 s"]),

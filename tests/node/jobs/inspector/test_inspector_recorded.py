@@ -79,10 +79,10 @@ def test_lines_of_a_job_on_two_gpus(tmp_path: Path, kind: str, late: list[str], 
 
 
 def test_healthy_ddp_on_two_gpus_names_nobody(tmp_path: Path) -> None:
-    """A rank waits 17 % of the time, beside its computing: a step takes no longer for it."""
+    """A rank waits 17 % of the time in collectives, most of it beside its computing: nothing is lost."""
     node = Written(tmp_path, "2.28.9-h200-ddp.log.gz")
     for _ in range(11):
         facts = node.poll()
         assert lates(facts) == []
     ((one,),) = [job.communicators for job in facts.jobs]
-    assert max(rank.waiting for rank in one.windows[-1].ranks) > 0.1
+    assert 0.03 < max(rank.waiting for rank in one.windows[-1].ranks) < 0.1
