@@ -236,6 +236,34 @@ def test_a_guard_alone_decides_whether_a_rank_is_held_up(
     assert found.cost == pytest.approx(cost, abs=0.002)
 
 
+@pytest.mark.parametrize(
+    ("guard", "late", "before", "named"),
+    [
+        ("another may be held up too", -2.0, None, None),
+        ("another one is known not to be", -2.0, 20.0, 1),
+        ("another is hardly behind", -0.9, None, 1),
+        ("it may be held up itself", 2.0, None, 1),
+    ],
+)
+def test_who_may_be_held_up_counts_too(
+    guard: str, late: float, before: float | None, named: int | None
+) -> None:
+    memory = CommunicatorMemory(window=(*steps({}, *[{1: 0.75}] * 4), one(50, late, before, at=75.0)))
+    assert window_of(memory, TWO, replace(POLICY, cost=0.03))[0].late == named, guard
+
+
+@pytest.mark.parametrize(
+    ("guard", "between", "waited"),
+    [("later than a slow GPU can be", 0.06, 0.03 / 8), ("as late as a slow GPU can be", 0.1, 0.03 / 1.5)],
+)
+def test_what_is_waited_beside_computing_is_not_lost(guard: str, between: float, waited: float) -> None:
+    """Accumulation: rank 1 is late by its long computing, and by as much in each bucket that follows."""
+    found = [one(n, 0.03, between if n % 7 else 8.0, at=1.5 * n) for n in range(49)]
+    first, _ = window(found, ranks=((0, "GPU-0"), (1, "GPU-1"))).ranks
+    assert first.waiting == pytest.approx(waited, rel=0.05), guard
+    assert first.in_collectives - first.waiting == pytest.approx(0.25 / 1.5, rel=0.05)
+
+
 def test_the_newest_meetings_of_the_rank_that_is_late_most_often_are_kept() -> None:
     """Where it was less late than in front, after a stretch of computing."""
     found = several(*[0.25, 0.0625] * 6, before=1.0)

@@ -163,7 +163,7 @@ def test_a_job_with_the_tap_has_its_name_and_its_gpus() -> None:
     assert by_name(jobs) == {"slurm:7": ("0", "1"), "pid:102": ("2",)}
     assert shares(jobs[0].short[0]) == {Spent.COMPUTING: 0.6, Spent.WIRE: 0.3, Spent.NOT_ATTRIBUTED: 0.1}
     assert jobs[0].short[0].unjudged == pytest.approx(0.3)
-    assert (jobs[0].short[0].waiting, jobs[0].long[0].waiting) == (pytest.approx(0.1), pytest.approx(0.1))
+    assert [one[0].waiting for one in (jobs[0].short, jobs[0].long)] == pytest.approx([0.1, 0.1])
 
 
 def test_rings_of_a_job_that_holds_its_gpu_no_more_are_not_taken() -> None:

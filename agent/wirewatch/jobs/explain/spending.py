@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from wirewatch.core import words
 from wirewatch.core.types import Absent
@@ -87,7 +88,7 @@ class JobSpending:
     def idle(self) -> Mapping[str, TimeShare]:
         """Return for each GPU (UUID) the share in which nothing ran on it."""
         every = {one.gpu: None for one in (*self.judged, *self.short)}
-        return {uuid: self._started(lambda gpus, of=uuid: _own(gpus, of, Spent.IDLE)) for uuid in every}
+        return {uuid: self._started(partial(_own, uuid=uuid, kind=Spent.IDLE)) for uuid in every}
 
     def unknown(self) -> TimeShare:
         """Return the mean share that is not attributed to anything."""
