@@ -219,7 +219,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
             watch, runs, began = Watch(daemon), list[WaitRun](), Used.now(daemon)
             together = [lane for lane in lanes if lane != "whole"]
             threads = [
-                threading.Thread(target=_lane, args=(report, taps, lane, places[lane], options, runs))
+                threading.Thread(target=_lane, args=(report, taps, lane, places[lane], options, runs, watch))
                 for lane in together
             ]
             for thread in threads:
@@ -227,7 +227,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
             for thread in threads:
                 thread.join()
             if "whole" in lanes:
-                _lane(report, taps, "whole", places["whole"], options, runs)
+                _lane(report, taps, "whole", places["whole"], options, runs, watch)
             watch.close()
             report.note(used=began.until(Used.now(daemon)))
             report.note(ledgers=watch.ledgers[-40:])
@@ -238,7 +238,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 def _lane(
     report: Report, taps: Taps, lane: str, gpus: Sequence[int], options: argparse.Namespace,
-    runs: list[WaitRun],
+    runs: list[WaitRun], watch: Watch,
 ) -> None:  # fmt: skip
     for case in CASES[lane]:
         if options.shapes and case.name not in options.shapes:
@@ -248,6 +248,7 @@ def _lane(
         runs.append(one)
         report.attempt(case.name, _case(taps, one, seconds))
         one.ended = one.ended or time.monotonic()
+        report.note(**{case.name: judged(one, list(watch.lines))})
 
 
 def _case(taps: Taps, one: WaitRun, seconds: float) -> Callable[[], None]:

@@ -21,7 +21,7 @@ from wirewatch.documents.jobs import explain
 from wirewatch.documents.judged import jobs
 from wirewatch.jobs.bursts import BurstFacts, BurstFigures, BurstLook
 from wirewatch.jobs.explain.evidence import (
-    NOT_WATCHED,
+    NOT_BEGUN,
     EvidenceSource,
     JobEvidence,
     JobSettings,
@@ -632,7 +632,7 @@ def test_the_ledgers_of_a_job_s_gpus_are_one() -> None:
     assert one.host == "gpu-017"
     (one,) = jobs_of(whole().with_component(component("ledger", LedgerFacts(10.0, halves[1:2]))), NOW)
     status = status_of(one, EvidenceSource.LEDGER)
-    assert (one.ledger, status.watched) == (NOT_WATCHED, False)
+    assert (one.ledger, status.watched) == (NOT_BEGUN, False)
     assert status.why == "it has nothing of these GPUs yet"
     assert decide(one).wall is Wall.NOT_KNOWN
 
