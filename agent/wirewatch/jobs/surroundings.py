@@ -106,7 +106,9 @@ def _timed(job: RunningJob) -> TimedJob:
                 known = spans.get(gpu, (begin, end))
                 spans[gpu] = min(begin, known[0]), max(end, known[1])
     gpus = {one.gpu: replace(one, calls={}, bytes={}) for one in job.gpus}
-    return TimedJob(job.name, job.pids, tuple(_counted(job.communicators)), gpus, spans)
+    untimed = (one for one in job.communicators if one.sends or one.captured)
+    partly = frozenset(str(rank.gpu) for one in untimed for rank in one.here)
+    return TimedJob(job.name, job.pids, tuple(_counted(job.communicators)), gpus, spans, partly)
 
 
 def _counted(some: Iterable[CommunicatorTimes]) -> Iterator[CountedCommunicator]:

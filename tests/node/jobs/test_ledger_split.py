@@ -320,6 +320,21 @@ def test_computing_beside_collectives_is_no_waiting() -> None:
     assert found[Spent.WIRE] == pytest.approx((1 - computing) / 2, abs=1e-3)
 
 
+def test_where_calls_are_not_timed_the_rest_of_the_busy_time_is_not_called_computing() -> None:
+    """A GPU that sends, or replays graphs, may wait in these: only GPM shows that it computes."""
+    times = time_of(0, 0.3, 0.2, waits={gpu(1): 0.2}, beyond=0.0)
+    partly = replace(tapped(times), partly=frozenset({gpu(0)}))
+    other = replace(partly, partly=frozenset({gpu(1)}))
+    found = split(gpu(0), job(works(0), works(1), known=around(partly)))
+    assert rounded(found) == {Spent.NOT_ATTRIBUTED: 0.7, Spent.LOCAL_RANK: 0.2, Spent.WIRE: 0.1}
+    assert found.waiting == 0.0
+    assert of(job(works(0), works(1), known=around(other)))[Spent.COMPUTING] == 0.7
+    known = around(partly, activity=active(0.9), seen=BEGIN)
+    seen = of(job(works(0), works(1), known=known))
+    assert seen[Spent.COMPUTING] == round((0.9 - NCCL_SMS) / (1 - NCCL_SMS), 3)
+    assert sum(seen.values()) == pytest.approx(1.0, abs=2e-3)
+
+
 # A GPU that jobs share
 
 

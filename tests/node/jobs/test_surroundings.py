@@ -330,3 +330,11 @@ def test_the_ledger_reads_with_what_the_node_knows_of_jobs() -> None:
     assert not isinstance(reading, Absent)
     assert reading.around == ledger_surroundings(judged.state)
     assert reading.around.counted > 0
+
+
+def test_gpus_with_calls_that_nobody_times_are_said() -> None:
+    for none, some in ((communicator(), communicator(sends=1)), (communicator(), communicator(captured=1))):
+        gpus = {str(rank.gpu) for rank in some.here}
+        (timed,) = told(jobs=JobsFacts(1.0, 33.0, (running(none),))).jobs
+        (partly,) = told(jobs=JobsFacts(1.0, 33.0, (running(some),))).jobs
+        assert (timed.partly, partly.partly) == (frozenset(), gpus)

@@ -20,6 +20,7 @@ FULL = 290.0
 """Seconds of a long window that is full."""
 NEW, LASTED = 2.0, 20.0
 """The short window counts where it shows so many times the long one, and has for so many seconds."""
+UNJUDGED = "on the wire, nothing known to expect"
 WAITS = 0.01
 """Share of the time from which on a GPU is one of those that wait."""
 HALF = 0.5
@@ -102,9 +103,10 @@ class JobSpending:
         return min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
 
     def lost(self) -> float:
-        """Return the share in which the GPUs wait, or may wait, or the wire is slow; the mean of them."""
+        """Return the mean share in which GPUs wait, or may wait, or the wire is slow or not judged."""
         kinds = (*WAITING, Spent.BEYOND)
-        return max(sum(mean_of(gpus, kind) for kind in kinds) for gpus in (self.judged, self.short) if gpus)
+        seen = (gpus for gpus in (self.judged, self.short) if gpus)
+        return max(_unjudged(gpus) + sum(mean_of(gpus, kind) for kind in kinds) for gpus in seen)
 
     def most_waiting(self) -> float:
         """Return the greatest share that any GPU waits, or may wait, in either window."""
@@ -155,8 +157,15 @@ def mean_unnamed(gpus: Gpus) -> float:
 def shares_of(gpus: Gpus) -> dict[str, float]:
     """Return the mean shares of GPUs by the name of their kind: computing first, then the largest."""
     shares = {kind.value: mean_of(gpus, kind) for kind in Spent}
+    if unjudged := _unjudged(gpus):
+        shares |= {UNJUDGED: unjudged, Spent.WIRE.value: shares[Spent.WIRE.value] - unjudged}
     rest = sorted(list(shares)[1:], key=lambda name: -shares[name])
     return {name: shares[name] for name in (Spent.COMPUTING.value, *rest)}
+
+
+def _unjudged(gpus: Gpus) -> float:
+    """Return the mean share on a wire of which nothing is known to expect."""
+    return _mean([one.unjudged for one in gpus])
 
 
 def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:

@@ -91,7 +91,8 @@ class CountedCommunicator:
 class TimedJob:
     """A job with the tap: processes, counts of its communicators, and times of its GPUs.
 
-    `timed`: by GPU, monotonic seconds at which the newest window of collectives began and ended.
+    `timed`: by GPU, monotonic seconds at which the newest window of collectives began and ended. `partly`:
+    GPUs with calls that nobody times, such as sends and replays of graphs.
     """
 
     name: str
@@ -99,6 +100,7 @@ class TimedJob:
     communicators: tuple[CountedCommunicator, ...] = ()
     gpus: Mapping[str, GpuTime] = field(default_factory=dict)
     timed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    partly: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,17 +180,27 @@ def _is_of_now(gpu: str, job: JobNow, begin: float, end: float) -> bool:
 def _working(busy: float, gpu: str, job: JobNow) -> Split:
     """A GPU that works, or of which nothing says that it waits."""
     times, activity = _times(gpu, job), _activity(gpu, job)
+    # All that is busy may be in collectives; what their SMs cannot explain computes.
+    least = 0.0 if activity is None else (activity.sm - busy * NCCL_SMS) / (1 - NCCL_SMS)
+    least = min(busy, max(0.0, least))
     if times is None:
-        # All that is busy may be in collectives; what their SMs cannot explain computes.
-        least = 0.0 if activity is None else (activity.sm - busy * NCCL_SMS) / (1 - NCCL_SMS)
-        least = min(busy, max(0.0, least))
         return Split({Spent.COMPUTING: least, Spent.NOT_ATTRIBUTED: busy - least})
     inside = min(1.0, max(0.0, times.in_collectives))
+    if job.timed is not None and gpu in job.timed.partly:
+        return _partly_timed(busy, least, inside, times)
     computing = max(0.0, busy - inside)
     if activity is not None:
         # Computing beside collectives is no waiting.
         computing = max(computing, min(busy, activity.sm - inside * NCCL_SMS))
     return _in_collectives(busy - computing, computing, inside, times)
+
+
+def _partly_timed(busy: float, least: float, inside: float, times: GpuTime) -> Split:
+    """A GPU with calls that nobody times: outside of timed ones it may compute, or wait in those."""
+    known = min(inside, busy - least)
+    found = _in_collectives(known, least, inside, times)
+    rest = found.shares[Spent.NOT_ATTRIBUTED] + max(0.0, busy - least - known)
+    return replace(found, shares={**found.shares, Spent.NOT_ATTRIBUTED: rest})
 
 
 def _in_collectives(left: float, computing: float, inside: float, times: GpuTime) -> Split:
