@@ -334,7 +334,7 @@ def test_the_ledger_reads_with_what_the_node_knows_of_jobs() -> None:
 
 def test_gpus_with_calls_that_nobody_times_are_said() -> None:
     for none, some in ((communicator(), communicator(sends=1)), (communicator(), communicator(captured=1))):
-        gpus = {str(rank.gpu) for rank in some.here}
+        gpus = frozenset(str(rank.gpu) for rank in some.here)
         (timed,) = told(jobs=JobsFacts(1.0, 33.0, (running(none),))).jobs
         (partly,) = told(jobs=JobsFacts(1.0, 33.0, (running(some),))).jobs
-        assert (timed.partly, partly.partly) == (frozenset(), gpus)
+        assert (timed.partly, partly.partly) == (frozenset[str](), gpus)
