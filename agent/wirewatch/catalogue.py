@@ -21,7 +21,7 @@ from wirewatch.verdict.pairs import PairsOptions, PairsPolicy, pairs_component
 
 @cache
 def discover() -> tuple[AnyCollector, ...]:
-    """Return every collector by name: one of each module of `collectors`, and five of running jobs.
+    """Return every collector by name: each module of `collectors`, and five of running jobs.
 
     Raises TypeError: a module of `collectors` does not offer a `COLLECTOR`.
     Raises ValueError: a collector is not named like its module, or two claim the same name.

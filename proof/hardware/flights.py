@@ -63,7 +63,7 @@ def _case(report: Report, case: str, ranks: int, engine: str) -> None:
 
 
 def _sure(document: FlightDocument, engine: str) -> bool:
-    """Whether a job without a fault is OK; gloo's dumps cannot show that."""
+    """Tell whether a job without a fault is OK; gloo's dumps cannot show that."""
     return bool(document.faults) or document.health == ("unknown" if engine == "gloo" else "ok")
 
 

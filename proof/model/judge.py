@@ -193,7 +193,7 @@ class Bench:
         return SILENT
 
     def _misnumbered(self, said: Said) -> bool:
-        """Whether it gives the right GPU and another number of the rank than the job's own."""
+        """Tell whether it gives the right GPU and another number of the rank than the job's own."""
         return not said.ranks <= {self.case.plan.job_rank(rank) for rank in self.case.ranks}
 
     def _shown(self, look: Look) -> bool:
@@ -256,7 +256,7 @@ def _lost(found: GpuLedger) -> float:
 
 
 def _firm(said: Said) -> bool:
-    """Whether it says for sure that nothing of this node holds the job up."""
+    """Tell whether it says for sure that nothing of this node holds the job up."""
     return said.wall is not Wall.NOT_KNOWN
 
 

@@ -78,7 +78,7 @@ class Load:
         return self.begun <= second < self.ends
 
     def holds(self, second: float) -> bool:
-        """Whether it has a context on its GPU."""
+        """Tell whether it has a context on its GPU."""
         return self.begun + 3.0 <= second < self.ends
 
     def shares(self, begin: float, end: float) -> tuple[float, float]:

@@ -38,7 +38,7 @@ class Sampling(Protocol):
     """How the taps of one process choose what they time. It is asked once for each call, in their order."""
 
     def times(self, communicator: int, mono: float) -> bool:
-        """Whether a call that is enqueued at this monotonic second is timed."""
+        """Tell whether a call that is enqueued at this monotonic second is timed."""
 
     def stride(self, communicator: int) -> int:
         """Of so many blocks one is timed now; 0 where there are no blocks."""

@@ -38,5 +38,5 @@ class Case:
     since: float | None = None
 
     def begun(self, second: float) -> bool:
-        """Whether what holds it up is there by a second, however little it costs."""
+        """Tell whether what holds it up is there by a second, however little it costs."""
         return second >= (self.onset if self.since is None else self.since)

@@ -198,7 +198,7 @@ def as_pids(value: Json | Absent) -> frozenset[int] | Absent:
 
 
 def as_process_memory(value: Json | Absent) -> Mapping[int, int]:
-    """Bytes of GPU memory by process id in NVML's list of processes; without those that lack it."""
+    """Return bytes of GPU memory by process id in NVML's list; processes without a figure are left out."""
     rows = value if isinstance(value, list | tuple) else ()
     found = ((as_int(member(row, "pid")), as_count(member(row, "usedGpuMemory"), 1 << 50)) for row in rows)
     return {
@@ -207,7 +207,7 @@ def as_process_memory(value: Json | Absent) -> Mapping[int, int]:
 
 
 def listed_processes(value: Json | Absent) -> Pids | Absent:
-    """The processes of NVML's list of them; one without an id is None."""
+    """Return the processes of NVML's list; a process without an id is None."""
     found = _pids(value)
     return found if isinstance(found, Absent) else frozenset(value_or(pid, None) for pid in found)
 

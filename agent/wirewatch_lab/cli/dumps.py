@@ -21,7 +21,7 @@ _SHOWN = 64
 
 
 def are_dumps(names: Sequence[str]) -> bool:
-    """Whether these are dumps: several names, a folder, or a file that begins like a dump."""
+    """Tell whether these are dumps: several names, a folder, or a file that begins like a dump."""
     one = Path(names[0])
     if len(names) > 1 or (names[0] != "-" and one.is_dir()):
         return True
@@ -87,7 +87,7 @@ def _files(names: Sequence[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def _begins(path: Path) -> bool:
-    """Whether a file begins like a dump; one that cannot be read may do so."""
+    """Tell whether a file begins like a dump; one that cannot be read may do so."""
     try:
         return looks_like_dump(_read(path, _HEAD))
     except OSError:

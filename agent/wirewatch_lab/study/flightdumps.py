@@ -93,7 +93,7 @@ class RankDump:
 
 
 def looks_like_dump(head: bytes) -> bool:
-    """Whether a file that begins so may be a dump."""
+    """Tell whether a file that begins so may be a dump."""
     return head[:1] == b"\x80" or (head.lstrip()[:1] == b"{" and _DUMP.search(head) is not None)
 
 

@@ -32,7 +32,7 @@ class HelpScreen(ModalScreen[None]):
     )
 
     def compose(self) -> ComposeResult:
-        """One text."""
+        """A text."""
         yield Static(_text(help_lines()), id="help", markup=False)
 
     def on_key(self, event: Key) -> None:

@@ -43,7 +43,7 @@ class HostProcesses:
     unread: Mapping[int, Absent] = field(default_factory=dict)
 
     def after(self, sysfs: Sysfs, pids: Iterable[int]) -> "HostProcesses":
-        """What /proc says of these processes now."""
+        """Read what /proc says of these processes now."""
         read = {pid: _process(sysfs, pid, self.known.get(pid)) for pid in pids}
         return HostProcesses(
             {pid: one for pid, one in read.items() if not isinstance(one, Absent)},
@@ -52,7 +52,7 @@ class HostProcesses:
 
 
 def host_processes(before: HostProcesses, snapshot: NodeSnapshot) -> HostProcesses:
-    """What this machine says of the processes on its GPUs; those of a recording are none of its own."""
+    """Facts of this machine about the processes on its GPUs; processes of a recording are not its own."""
     gpus = (gpu for job in snapshot.jobs.jobs for gpu in job.evidence.gpus)
     pids = {pid for gpu in gpus for pid in gpu.pids if snapshot.state.source not in PLAYED}
     return before.after(SystemSysfs(), sorted(pids))

@@ -1,4 +1,4 @@
-"""What `wirewatch top` shows: GPUs, jobs, processes and findings, as lines of a terminal. Pure."""
+"""Lines of `wirewatch top` for a terminal: GPUs, jobs, processes and findings. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ HELP = (
     ("!", "findings about the GPU"),
     ("CPU", "of one core: 800% are eight cores"),
 )
-"""What the help shows; a name without a text is a heading."""
+"""Rows of the help; a name without a text is a heading."""
 CUT = "…"
 BAD = frozenset({Wall.HANG, Wall.STANDING, Wall.SLOW_WIRE, Wall.LATE_RANK})
 
@@ -118,7 +118,7 @@ class TopChoice:
     wanted: str = ""
 
     def has(self, **fields: str) -> bool:
-        """Whether all words of the filter are in these fields: `gpu` and `pid` as a whole."""
+        """Tell whether all words of the filter are in these fields: `gpu` and `pid` as a whole."""
         return all(self._in(word.casefold(), fields) for word in self.wanted.split())
 
     def _in(self, word: str, fields: Mapping[str, str]) -> bool:

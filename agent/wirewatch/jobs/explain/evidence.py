@@ -15,7 +15,7 @@ from wirewatch.jobs.times import RunningJob
 
 NOT_WATCHED = Absent(Why.MISSING, "not watched")
 NOT_BEGUN = Absent(Why.MISSING, "it is watched, and has no second of this job yet")
-"""Of a ledger."""
+"""The reason why a job has no ledger."""
 
 
 class EvidenceSource(Enum):
@@ -95,7 +95,7 @@ class MoreWork:
 
 @dataclass(frozen=True, slots=True)
 class HungJob:
-    """A hang: its kind and culprit in one sentence `text`, what shows it, and what to do.
+    """A hang: `text` names kind and culprit, with what shows it and what to do.
 
     `suspected`: nobody could be asked; it looks like one.
     """
@@ -162,7 +162,7 @@ class JobEvidence:
 
 
 class Wall(Enum):
-    """What holds a job up most.
+    """The wall that holds a job up most.
 
     COMPUTING: no cause of waiting is large enough to be named. NOTHING: nothing of this node holds it up, as
     far as all is watched.

@@ -145,14 +145,14 @@ def _standing(state: NodeState, evidence: JobEvidence) -> StandingJob | None:
 
 
 def _is_of(processes: Mapping[str, Iterable[int]], evidence: JobEvidence) -> bool:
-    """Whether processes by GPU are those of this job, or where they are not known, the GPUs are."""
+    """Tell whether processes by GPU are those of this job, or where they are not known, the GPUs are."""
     pids, here = set(evidence.pids), {gpu.uuid for gpu in evidence.gpus}
     theirs = {pid for some in processes.values() for pid in some} - {0}
     return bool(pids & theirs if pids and theirs else here & set(processes))
 
 
 def _ledger(state: NodeState, evidence: JobEvidence) -> JobLedger | Absent:
-    """The ledgers of the job's GPUs as one: before owners are known, each process has its own."""
+    """Return the ledgers of the job's GPUs as a single ledger: owners may not be known yet."""
     facts, here = _facts(state, LedgerFacts, LEDGER), {gpu.uuid for gpu in evidence.gpus}
     found = [one for one in (facts.jobs if facts else ()) if here & {g.gpu for g in (*one.short, *one.long)}]
     if not found:
@@ -323,7 +323,7 @@ def _least(values: Sequence[float | Absent]) -> float | Absent:
 
 
 def _pids(state: NodeState, now: GpuNow) -> tuple[int, ...]:
-    """The processes of jobs on a GPU: all but those of a probe."""
+    """Return the processes of jobs on a GPU, without processes of a probe."""
     owners = _owners(state)
     return tuple(sorted(pid for pid in value_or(now.pids, ()) if owners.get(pid) != PROBE))
 

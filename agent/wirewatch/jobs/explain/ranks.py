@@ -60,7 +60,7 @@ def late_name(evidence: JobEvidence, late: LateRank) -> str:
 
 
 def gpu_rank_name(evidence: JobEvidence, uuid: str) -> str:
-    """Return a GPU with its host, and with the job's rank on it where that is known and one."""
+    """Return a GPU with its host, and with the job's rank on it where a single rank is known."""
     gpu = next((one for one in evidence.gpus if one.uuid == uuid), None)
     name = gpu_name(gpu.index if gpu else "", uuid, evidence.host)
     ranks = ranks_on(evidence, uuid)

@@ -120,7 +120,7 @@ class JobSpending:
 
     @property
     def uncertain(self) -> bool:
-        """Whether the largest part of the time in which the GPUs do not compute is not attributed."""
+        """Tell whether the largest part of the time in which the GPUs do not compute is not attributed."""
         shares = {kind: mean_of(self.judged, kind) for kind in Spent if kind is not Spent.COMPUTING}
         return 0 < shares[Spent.NOT_ATTRIBUTED] >= max(shares.values())
 
@@ -132,7 +132,7 @@ class JobSpending:
 
 
 def spending(ledger: JobLedger | Absent) -> JobSpending | None:
-    """Return the ledger of a job as one; None where there is none."""
+    """Return the ledger of a job over its GPUs; None where there is none."""
     if isinstance(ledger, Absent) or not (ledger.short or ledger.long):
         return None
     return JobSpending(ledger.short, ledger.long)

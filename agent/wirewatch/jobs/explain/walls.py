@@ -147,7 +147,7 @@ _NOT_YET = JobAnswer(
 
 
 def _timed(evidence: JobEvidence, answer: JobAnswer) -> bool:
-    """Whether windows of timed collectives name what an answer names, and the ledger shows it."""
+    """Tell whether windows of timed collectives name what an answer names, and the ledger shows it."""
     job = evidence.job
     if isinstance(job, Absent) or answer.certainty is Certainty.LOW:
         return False
@@ -375,7 +375,7 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collectio
 
 
 def _waits_little(comm: CommunicatorTimes) -> bool:
-    """Whether no rank of its newest window waits for as much as is not called nobody."""
+    """Tell whether no rank of its newest window waits for as much as is not called nobody."""
     return comm.newest is not None and all(rank.waiting < NOBODY for rank in comm.newest.ranks)
 
 

@@ -15,7 +15,7 @@ from wirewatch.jobs.times import OperationTimes, RunningJob
 MOST, LEAST = 0.5, 0.2
 """Of what the collectives put on a wire: from which part on NVLink carries it, up to which it does not."""
 MUCH = 0.6
-"""Of the time on the wire as expected, so much beyond it is more than work beside collectives costs them.
+"""Share of the expected time on the wire; more beyond it is not explained by work beside collectives.
 
 They reach 67 % of their bus bandwidth and more (ADR 0095)."""
 

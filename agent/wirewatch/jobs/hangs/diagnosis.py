@@ -247,7 +247,7 @@ def _advanced(older: RasReport, newer: RasReport) -> bool:
 
 
 def _mismatched(case: HungCase, found: Mismatch) -> Diagnosis:
-    """Of ranks that have launched collectives in different orders: the few are named, equal parts are not."""
+    """Name the few ranks that launched collectives in another order; equal parts are not named."""
     one = found.communicator
     where = f"(communicator {one.hash} of {one.size})"
     if found.few:
@@ -303,7 +303,7 @@ def _compared(case: HungCase, report: RasReport) -> Diagnosis:
 
 
 def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[ProcessWork]) -> Diagnosis:
-    """Of a job that waits for processes: a hang where they sleep, later one where that is not seen."""
+    """Diagnose a job that waits for processes: a hang where they sleep, later also where that is not seen."""
     work = next((one.text for one in works if one.text), "")
     unseen = next((one.unseen for one in works if one.unseen), "")
     if work and case.held < case.policy.busy:
@@ -321,7 +321,7 @@ def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[ProcessWor
 
 
 def _symmetric(case: HungCase, report: RasReport) -> Diagnosis:
-    """Of a job in which all have launched the same: its wire, or a rank elsewhere that RAS does not count."""
+    """Diagnose a job whose ranks have all launched the same: its wire, or a rank that RAS does not count."""
     uncounted = not any(rank.counts for _, rank in _ranks(report))
     how = "this NCCL shows no counts" if uncounted else "all have launched as much as each other"
     if case.held < case.policy.unseen and any(rank.host != case.host for _, rank in _ranks(report)):

@@ -54,7 +54,7 @@ class Launches:
 
     @property
     def roots(self) -> list[tuple[RasRank, str]]:
-        """Those that are behind, and ahead nowhere: they wait for nobody."""
+        """Return the ranks that are behind and nowhere ahead: they wait for nobody."""
         return [found for peer, found in self.behind.items() if peer not in self.ahead]
 
     def cycle(self) -> tuple[Edge, ...]:
@@ -140,7 +140,7 @@ def _groups(one: RasCommunicator) -> Sequence[Alike]:
 
 
 def _against(left: Mapping[str, int], right: Mapping[str, int]) -> bool:
-    """Whether each is ahead of the other in some operation that both have counted."""
+    """Tell whether each is ahead of the other in some operation that both have counted."""
     both = left.keys() & right.keys()
     return any(left[op] > right[op] for op in both) and any(left[op] < right[op] for op in both)
 

@@ -183,7 +183,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What two looks at a job show; without a kind it is no finding yet, and `text` says why.
+    """The result of two looks at a job; without a kind it is no finding yet, and `text` says why.
 
     `goes_on`: it does not stand still, or nothing shows that it waits. `busy`: its culprits are at work.
     """
@@ -244,7 +244,7 @@ class WatchedJob:
 
     @property
     def lone(self) -> bool:
-        """Whether one process on one GPU is all that is known of it here."""
+        """Tell whether one process on one GPU is all that is known of it here."""
         return sum(map(len, self.processes.values())) + len(self.gone) == 1
 
     @property

@@ -37,7 +37,7 @@ ALL_BUSY = 0.99
 OWNED = 10.0
 """Seconds for which the owner of a process is not read again."""
 TICKS = 100
-"""Of CPU time to a second, as the kernel tells them to any program."""
+"""Ticks of CPU time in a second, as the kernel counts for every program."""
 LISTENED = 60.0
 """Seconds between two looks at who listens for RAS."""
 _WORKER = "-m\0wirewatch.worker\0"
@@ -47,7 +47,7 @@ _NAMED = 256
 _FAULTS, _TIMES = 9, slice(11, 15)
 """Fields of a process' stat behind its name."""
 _CHILDREN = 64
-"""Of a process, whose files and CPU time count too: workers that load data or compile."""
+"""Most children of a process that are read: workers that load data or compile count as its work."""
 
 
 def read(hardware: Hardware, memory: HangMemory, options: HangOptions) -> HangReading | Absent:

@@ -26,7 +26,7 @@ from wirewatch.jobs.hangs.read import ALL_BUSY
 __all__ = ["ALL_BUSY", "IDLE", "followed", "looks_stuck", "polled"]
 
 IDLE = 0.05
-"""Of 1: below it a GPU has nothing to do."""
+"""Share of the time below which a GPU has nothing to do."""
 Processes = Mapping[str, frozenset[int]]
 
 
@@ -134,7 +134,7 @@ def _next_count(job: WatchedJob, soon: float) -> float:
 
 
 def looks_stuck(loads: GpuLoads, job: WatchedJob, policy: HangPolicy) -> bool | None:
-    """Whether all are at low power and one at least is all busy; None where that cannot be known now."""
+    """Tell whether all are at low power and one at least is all busy; None where that cannot be known now."""
     known = [load for load in loads.values() if not isinstance(load, Absent)]
     signs = [_low(load, policy) for load in known]
     if not job.moved:
@@ -156,7 +156,7 @@ def _low(load: GpuLoad, policy: HangPolicy) -> bool | None:
 
 
 def _unlinked(load: GpuLoad | Absent) -> bool:
-    """Whether a GPU has no NVLink whose bytes could be read."""
+    """Tell whether a GPU has no NVLink whose bytes could be read."""
     absent = load if isinstance(load, Absent) else load.sent
     return isinstance(absent, Absent) and absent.why is Why.UNSUPPORTED
 

@@ -1,4 +1,4 @@
-"""Whether a process for which others wait is at work, as in a compile or a checkpoint. Pure.
+"""Tell whether a process for which others wait is at work, as in a compile or a checkpoint. Pure.
 
 The CPU time of a process whose GPU waits in a kernel says nothing: it may spin until the kernel ends.
 """

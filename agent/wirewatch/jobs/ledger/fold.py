@@ -238,7 +238,7 @@ def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
 
 
 def _summed(gpu: str, index: str, tallies: Sequence[SpentTally]) -> GpuLedger:
-    """One GPU over a window; where no time of it is covered, all is not attributed."""
+    """Return the ledger of a GPU over a window; without covered time all is not attributed."""
     one = _sum(tallies)
     if not one.seconds:
         return GpuLedger(gpu, index, 0.0, {Spent.NOT_ATTRIBUTED: 1.0})

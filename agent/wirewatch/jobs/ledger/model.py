@@ -26,7 +26,7 @@ class LedgerOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class LedgerPolicy(Strict):
-    """What time of a GPU means."""
+    """Limits by which the time of a GPU is judged."""
 
     low_power: float = 0.3
     """Share of a GPU's default power limit up to which it does no work. [share]"""

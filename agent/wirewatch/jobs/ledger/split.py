@@ -173,7 +173,7 @@ def _times(gpu: str, job: JobNow) -> GpuTime | None:
 
 
 def _is_of_now(gpu: str, job: JobNow, begin: float, end: float) -> bool:
-    """Whether a window speaks for now: of before a GPU began to spin, none speaks for it."""
+    """Tell whether a window speaks for now: of before a GPU began to spin, none speaks for it."""
     return job.mono - end <= job.policy.fresh and begin >= job.spinning.get(gpu, begin)
 
 

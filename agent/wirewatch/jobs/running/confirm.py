@@ -84,7 +84,7 @@ def late_votes(
 
 
 def _is_over(windows: Sequence[CommunicatorWindow]) -> bool:
-    """Whether nobody has been late for longer than between the windows in which somebody was."""
+    """Tell whether nobody has been late for longer than between the windows in which somebody was."""
     runs = [(late, len([*some])) for late, some in groupby(windows, key=lambda one: one.late is not None)]
     pauses = [length for late, length in runs[1:] if not late]
     return len(pauses) > 0 and not runs[-1][0] and pauses[-1] > max(pauses[:-1], default=0)
@@ -109,7 +109,7 @@ def _named(last: Sequence[CommunicatorWindow], policy: JobsPolicy) -> LateVotes 
 
 
 def _is_no_chance(found: LateVotes, slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy) -> bool:
-    """Whether one rank of a healthy job, or some, would hardly be last in so many of the newest slots.
+    """Tell whether one rank of a healthy job, or some, would hardly be last in so many of the newest slots.
 
     Any of its ranks could be, or any set of so many, so that there are as many chances. A slot in which
     nobody was waited for says nothing of who it is: a rank may stall now and then.

@@ -110,7 +110,7 @@ def _gpus(
 
 
 def _all_timed(ours: Sequence[JudgedCommunicator]) -> bool:
-    """Whether all that the job's GPUs do in collectives is seen: what is left is their own time."""
+    """Tell whether all that the job's GPUs do in collectives is seen: what is left is their own time."""
     return all(one.fresh and one.doubt in {None, TimesDoubt.ALONE} for one in ours if one.group.live)
 
 

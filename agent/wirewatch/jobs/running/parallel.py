@@ -149,7 +149,7 @@ def _tensor_and_data(
 
 
 def _cross(inside: Sequence[RingGroup], across: Sequence[RingGroup]) -> bool:
-    """Whether each process is in one of both, and no two processes are together in one of both."""
+    """Tell whether each process is in one of both, and no two processes are together in one of both."""
     covered = [frozenset().union(*(_processes(one) for one in some)) for some in (inside, across)]
     apart = all(len(_processes(one) & _processes(other)) <= 1 for one in inside for other in across)
     return apart and covered[0] == covered[1]

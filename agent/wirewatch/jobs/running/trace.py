@@ -76,7 +76,7 @@ class ProcessTimeline:
     def is_whole(
         self, front: SpanKey, begin: float, end: float, often: Iterable[CommunicatorKey] = ()
     ) -> bool:
-        """Whether all calls of other communicators between `front` and the next of its own were timed.
+        """Tell whether all calls of other communicators between `front` and the next of its own were timed.
 
         Calls that are missing from before the timing of its own communicator began are from before it. Of
         communicators that are used `often`, some must have been timed since: else the next are missing.
