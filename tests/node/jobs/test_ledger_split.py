@@ -345,3 +345,15 @@ def test_the_busy_time_of_a_gpu_that_jobs_share_is_nobodys() -> None:
     assert of(shared) == {Spent.IDLE: 0.3, Spent.NOT_ATTRIBUTED: 0.7}
     spins = job(sight(1.0, 125.0, 100, 200), works(1), known=known, shared=frozenset({gpu(0)}))
     assert of(spins) == NOBODY
+
+
+def test_a_job_of_one_gpu_has_nobody_to_wait_for() -> None:
+    alone, beside = job(spinning(0)), job(spinning(0), idle(1))
+    assert split(gpu(0), alone).waiting == 0.0
+    assert of(alone) == NOBODY
+    assert waits(beside) == {gpu(1): 1.0}
+
+
+def test_a_gpu_that_jobs_share_is_not_named_for_not_spinning() -> None:
+    assert waits(job(spinning(0), works(1))) == {gpu(1): 1.0}
+    assert waits(job(spinning(0), works(1), shared=frozenset({gpu(1)}))) == {}

@@ -118,7 +118,7 @@ def _with_reason(
     """Return the answer with why that GPU is late; neither the ledger nor the tap may measure the waiting."""
     gpu = next((one for one in evidence.gpus if one.uuid == base.gpu), None)
     measured, reasons = spent is not None or late is not None, throttled(evidence, gpu)
-    surer = Certainty.HIGH if measured else Certainty.MEDIUM
+    surer = Certainty.HIGH if late is not None else Certainty.MEDIUM
     if reasons:
         texts = tuple(o.evidence for o in evidence.findings if o.rule == THROTTLE and o.gpu == base.gpu)
         return replace(

@@ -108,6 +108,15 @@ class JobSpending:
         seen = (gpus for gpus in (self.judged, self.short) if gpus)
         return max(_unjudged(gpus) + sum(mean_of(gpus, kind) for kind in kinds) for gpus in seen)
 
+    @property
+    def covered(self) -> float:
+        """Return the seconds that the window that counts has of each GPU."""
+        return _seconds(self.judged)
+
+    def lately(self, kind: Spent) -> float:
+        """Return the mean share of a kind over the short window."""
+        return mean_of(self.short, kind)
+
     def most_waiting(self) -> float:
         """Return the greatest share that any GPU waits, or may wait, in either window."""
         every = (*self.short, *self.long)

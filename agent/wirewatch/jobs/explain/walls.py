@@ -36,6 +36,8 @@ from wirewatch.jobs.explain.words import gpu_name, in_words, percent, rate
 from wirewatch.jobs.ledger.spent import RankBehind, Spent
 from wirewatch.jobs.times import CommunicatorTimes, OperationTimes
 
+LEAST = 10.0
+"""Seconds of a ledger without which nothing is said to be well."""
 STILL = 10.0
 """Seconds without a call from which on a rank behind the others makes a job stand still."""
 EACH_OTHER = 0.1
@@ -351,6 +353,8 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collectio
     lost = (
         [] if spent is None else [g for g in evidence.gpus if all(one.gpu != g.uuid for one in spent.judged)]
     )
+    if spent is not None and not lost and (unsure := _unsure(evidence, spent)):
+        return JobAnswer(Wall.NOT_KNOWN, f"Not known: {unsure}.", Certainty.LOW, advice=_switches(evidence))
     if spent is None or lost:
         of = f" of {first([gpu_name(gpu.index, gpu.uuid) for gpu in lost], _GPUS)}" if lost else ""
         missing = "" if runs else "its collectives are not timed, and "
@@ -372,6 +376,17 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collectio
     begun = "Nothing of this node holds it up" if little else f"No cause of {percent(NAMED)} or more is known"
     wall = Wall.NOTHING if little else Wall.COMPUTING
     return JobAnswer(wall, f"{begun}: {'; '.join(seen)}.", certain, 0.0, because=seen[1:])
+
+
+def _unsure(evidence: JobEvidence, spent: JobSpending) -> str:
+    """Return why the ledger cannot say that nothing holds the job up now; empty where it can."""
+    if spent.covered < LEAST:
+        return f"only {span(spent.covered)} of its time are accounted for yet"
+    if spent.lately(Spent.IDLE) >= HALF:
+        return "nothing has run on its GPUs lately; whether it ends, pauses or stalls is not known yet"
+    unread = {one.gpu for one in spent.short if one.shares.get(Spent.NOT_ATTRIBUTED, 0.0) >= HALF}
+    names = [gpu_name(gpu.index, gpu.uuid) for gpu in evidence.gpus if gpu.uuid in unread]
+    return f"nothing has shown lately what {first(names, _GPUS)} spent its time on" if names else ""
 
 
 def _waits_little(comm: CommunicatorTimes) -> bool:

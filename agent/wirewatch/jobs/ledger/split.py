@@ -91,7 +91,7 @@ def split(gpu: str, job: JobNow) -> Split:
         return Split({Spent.NOT_ATTRIBUTED: 1.0})
     if gpu in job.shared:
         return _with_idle(busy, Split({Spent.NOT_ATTRIBUTED: busy}))
-    if spins(sight, job.policy):
+    if spins(sight, job.policy) and len(job.gpus) > 1:
         causes = waited_by_counts(gpu, job)
         if causes or not _works(gpu, job):
             found = waited_by_signature(gpu, job) if causes is None else causes
@@ -119,7 +119,7 @@ def waited_by_signature(gpu: str, job: JobNow) -> frozenset[str]:
     """
     states = {other: spins(job.sights[other], job.policy) for other in job.gpus if other != gpu}
     free = frozenset(other for other, state in states.items() if state is False)
-    return free & job.worked if len(free) == 1 and None not in states.values() else frozenset()
+    return (free & job.worked) - job.shared if len(free) == 1 and None not in states.values() else frozenset()
 
 
 def _behind(gpu: str, one: CountedCommunicator) -> tuple[JobRank, ...] | None:

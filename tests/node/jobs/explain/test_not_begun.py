@@ -28,3 +28,19 @@ def test_time_on_a_wire_of_which_nothing_is_known_to_expect_is_not_called_expect
     assert (said.wall, sure.wall) == (Wall.COMPUTING, Wall.NOTHING)
     assert "64 % on the wire, nothing known to expect" in said.sentence
     assert "64 % on the wire, as expected" in sure.sentence
+
+
+def test_a_guard_alone_keeps_a_short_or_blind_ledger_from_saying_that_all_is_well() -> None:
+    well = [spent(0), spent(1)]
+    idle = [spent(number, seconds=10.0, idle=0.6) for number in range(2)]
+    unread = [spent(0, seconds=10.0), spent(1, seconds=10.0, not_attributed=0.6)]
+    books = {
+        "": ledger(*well, short=[spent(n, seconds=10.0) for n in range(2)]),
+        "only 9 s of its time": ledger(*(spent(n, seconds=9.0) for n in range(2)), short=()),
+        "nothing has run on its GPUs lately": ledger(*well, short=idle),
+        "what GPU 1 spent its time on": ledger(*well, short=unread),
+    }
+    for said, book in books.items():
+        answer = decide(evidence(job(), gpus()[:2], book=book))
+        assert (answer.wall is Wall.NOT_KNOWN) == bool(said), answer.sentence
+        assert said in answer.sentence
