@@ -117,6 +117,12 @@ class _Group:
     def said(self) -> str:
         return _group_said(self.name, self.desc)
 
+    @property
+    def completed(self) -> int:
+        """Return the number of the newest collective that any rank has completed; 0 for none."""
+        done = [n for n, there in self.numbers() if any(c.done for calls in there.values() for c in calls)]
+        return done[-1] if done else 0
+
     def newest(self, rank: int) -> int | None:
         return max(self.calls.get(rank, ()), default=None)
 
@@ -208,7 +214,9 @@ class FlightJudge:
                 for rank in (rank for rank in group.members if rank in self.dumps):
                     newest, dump = group.newest(rank), self.dumps[rank]
                     if newest is None or newest < seq:
-                        unsure = dump.gaps or (newest is None and dump.lost)
+                        # Who ends before a call that others have completed left an older dump.
+                        older = (newest or 0) < group.completed
+                        unsure = dump.gaps or older or (newest is None and dump.lost)
                         (found.unclear if unsure else found.missing).append(rank)
                 if found.missing or len(waiting) == len(there):
                     break
@@ -325,6 +333,8 @@ class FlightJudge:
         doubts += not_read
         doubts += [] if all(call.done for call in calls) else ["messages are on their way"]
         doubts += [] if any(len(group.calls) > 1 for group in self.groups) else ["nothing can be compared"]
+        ends = ({g.newest(rank) for rank in g.members if rank in self.dumps} for g in self.groups)
+        doubts += [] if all(len(some) < 2 for some in ends) else ["they end at different calls"]  # noqa: PLR2004
         doubts += [] if all(g.known for g in self.groups) else ["they do not list the ranks of all groups"]
         if doubts:
             return NodeHealth.UNKNOWN, f"nobody waits for another in these dumps, but {doubts[0]}"
@@ -358,12 +368,10 @@ class FlightJudge:
         if unknown := [group.said for group in self.groups if not group.known]:
             yield f"the dumps do not list the ranks of {first(unknown)}: ranks without a dump cannot be seen"
         for group in self.groups:
-            done = [
-                n for n, there in group.numbers() if any(c.done for calls in there.values() for c in calls)
-            ]
-            behind = [rank for rank in group.calls if done and (group.newest(rank) or 0) < done[-1]]
+            done = group.completed
+            behind = [rank for rank in group.calls if (group.newest(rank) or 0) < done]
             if behind:
-                ends = f"{self.named(behind)} {_verb(behind, 'end')} before number {done[-1]} of {group.said}"
+                ends = f"{self.named(behind)} {_verb(behind, 'end')} before number {done} of {group.said}"
                 why = "an older dump, or a call that does not wait for all"
                 yield f"{ends}, which others have completed: {why}"
 
