@@ -387,7 +387,7 @@ def _running(config: Config, collectors: Sequence[AnyCollector]) -> dict[str, Op
 def _giving_way(
     config: Config, collectors: Sequence[AnyCollector]
 ) -> tuple[Config, list[AnyCollector]]:  # fmt: skip
-    """Switch off what is on by default, is not named in the file, and gets no gap from what is."""
+    """Switch off a default collector that the file does not name and that gets no gap from the others."""
     running, named = _running(config, collectors), config.collectors.model_fields_set
     off = {
         one.name: replace(one.options, enabled=False)

@@ -33,7 +33,7 @@ _PROBE = "`wirewatch probe` on idle GPUs says whether that GPU itself is slow"
 def late_walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
     """Return an answer for each GPU that the others wait for, by the ledger first.
 
-    What the tap or the GPUs' activity says of a GPU that the ledger does not name is less sure.
+    A GPU that the tap or GPM names, and the ledger does not, is less sure.
     """
     named = [_by_ledger(evidence, uuid, spent) for uuid in spent.late()] if spent else []
     other = _without_ledger(evidence, spent)

@@ -107,7 +107,7 @@ def _hang(evidence: JobEvidence) -> JobAnswer | None:
 
 
 def _standing(evidence: JobEvidence) -> JobAnswer | None:
-    """The answer where the job moves no more now, and nobody has said yet that it hangs."""
+    """Return the answer for a job that moves no more, before anything says that it hangs."""
     standing, ledger = evidence.standing, evidence.ledger
     behind = () if isinstance(ledger, Absent) else ledger.behind
     still = [one for one in behind if standing is not None or one.seconds >= STILL]

@@ -346,10 +346,10 @@ def _work(case: HungCase, pid: int) -> ProcessWork:
 
 
 def _late(case: HungCase, seen: Launches, idle: Sequence[str]) -> list[tuple[RasRank, str]]:
-    """The ranks that have launched less than others and wait for nobody, each with what it has launched.
+    """Return the ranks that launched less than others and wait for nobody, each with its launches.
 
-    Those of them with an idle GPU, where all are here: the others wait in a kernel. Where each is ahead of
-    another one somewhere, those with an idle GPU too. Nobody where such ranks wait for each other.
+    Where all such ranks are here, only ranks with an idle GPU count: the others wait in a kernel. The same
+    holds where each rank is ahead of another. Nobody is named where such ranks wait for each other.
     """
     resting = set(_on_gpus(case, idle))
     idlers = [found for found in seen.behind.values() if case.here(found[0]) in resting]

@@ -166,7 +166,7 @@ def _looked(
 
 
 def _next_limit(job: WatchedJob, mono: float, policy: HangPolicy) -> float:
-    """When more may be said of a job for the time alone for which it has looked stuck."""
+    """Return when a job that only goes on looking stuck may be judged further."""
     limits = (policy.asleep, policy.unseen, policy.unasked, policy.busy)
     since = mono if job.since is None else job.since
     return min((since + limit for limit in limits if since + limit > mono), default=math.inf)

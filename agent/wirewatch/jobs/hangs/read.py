@@ -88,8 +88,8 @@ def still_stuck(job: WatchedJob, reading: HangReading) -> bool:
 def _owner(sysfs: Sysfs, pid: int) -> str:
     """Return the owner of a process: pod:UID, slurm:ID, container:ID, or the process that started it.
 
-    What cannot be read has no owner, ``""``: all such processes count as of one job. A worker of a probe has
-    PROBE, wherever it runs.
+    A process that cannot be read has no owner, ``""``; all such processes count as a single job. A worker
+    of a probe has PROBE, wherever it runs.
     """
     if _WORKER in value_or(sysfs.read(f"/proc/{pid}/cmdline"), ""):
         return PROBE

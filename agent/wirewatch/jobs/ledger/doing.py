@@ -97,7 +97,7 @@ def ranks_behind(job: JobNow, then: Sights, now: Sights, seconds: float) -> Iter
 
 
 def _waits(one: CountedCommunicator, most: int, job: JobNow) -> bool:
-    """Whether a rank that is first waits: its GPU spins or, where that is not known, it makes no call."""
+    """Tell whether a first rank waits: its GPU spins, or it makes no call where that is not known."""
     for rank in one.here:
         if rank.enqueued == most:
             gpu = str(rank.gpu)
