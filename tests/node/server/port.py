@@ -47,8 +47,10 @@ class Port:
     def refused(self, reason: str) -> int:
         return self.web.counts.report.refused[reason]
 
-    async def until_refused(self, reason: str, times: int = 1) -> None:
-        while self.refused(reason) < times:  # noqa: ASYNC110 - what is counted has no event
+    async def until_refused(self, reasons: str | tuple[str, ...], times: int = 1) -> None:
+        """Wait until `times` clients were refused for `reasons` in all; a slow machine shifts their shares."""
+        counted = (reasons,) if isinstance(reasons, str) else reasons
+        while sum(map(self.refused, counted)) < times:  # noqa: ASYNC110 - a count has no event
             await asyncio.sleep(0.05)
 
     def connect(self, source: str = "127.0.0.1", *, wait: bool = True) -> socket.socket:

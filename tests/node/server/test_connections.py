@@ -222,8 +222,7 @@ def test_connections_that_ended_leave_nothing_to_the_garbage_collector() -> None
         lazy = [here.connect(f"127.0.0.{2 + n % 8}") for n in range(24)]
         for client in lazy:
             client.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3)
-        while here.refused("slow") == 0 or here.refused("connections") < 8:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.05)
+        await here.until_refused(("slow", "connections"), len(lazy))
         for client in lazy:
             client.close()
         reset = await here.open("127.0.0.30")
@@ -374,8 +373,7 @@ def test_handshakes_that_gave_way_or_failed_leave_nothing_to_the_garbage_collect
         gc.disable()
         silent = [here.connect(f"127.0.0.{2 + n % 8}") for n in range(24)]
         silent[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
-        await here.until_refused("connections", 8)
-        await here.until_refused("tls", 16)
+        await here.until_refused(("connections", "tls"), len(silent))
         await asyncio.sleep(0.1)
         for one in silent:
             one.close()
