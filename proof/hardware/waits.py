@@ -1,8 +1,9 @@
 """waits: the first line of `explain`, second by second, for jobs that stall, hang, wait or are healthy.
 
 Jobs of two GPUs go on beside each other on four: those with a fault on two, healthy ones on the others; then
-jobs of all GPUs. Default configuration, default tap. --kinds for lanes (pair, beside, whole), --shapes for
-cases by name, --each for the seconds of a healthy job. Each case takes about a minute.
+jobs of all GPUs. On two or three GPUs all go on one after the other. Default configuration, default tap.
+--kinds for lanes (pair, beside, whole), --shapes for cases by name, --each for the seconds of a healthy job.
+Each case takes about a minute.
 """
 
 import argparse
@@ -213,11 +214,12 @@ def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here, tempfile.TemporaryDirectory(prefix="wirewatch-waits-", dir=TMPFS) as folder:
         taps = Taps(Path(folder), follow=False)
         gpus = list(range(len(here.gpus)))
-        places = {"pair": gpus[:PAIR], "beside": gpus[PAIR : 2 * PAIR], "whole": gpus}
-        lanes = [lane for lane in chosen(options.kinds, LANES) if len(places[lane]) >= PAIR]
+        enough = len(gpus) >= 2 * PAIR
+        places = {"pair": gpus[:PAIR], "beside": gpus[-PAIR:] if enough else gpus[:PAIR], "whole": gpus}
+        lanes = chosen(options.kinds, LANES)
         with Daemon(f"{DEFAULTS}[jobs]\n{taps.config}\n") as daemon:
             watch, runs, began = Watch(daemon), list[WaitRun](), Used.now(daemon)
-            together = [lane for lane in lanes if lane != "whole"]
+            together = [lane for lane in lanes if enough and lane != "whole"]
             threads = [
                 threading.Thread(target=_lane, args=(report, taps, lane, places[lane], options, runs, watch))
                 for lane in together
@@ -226,8 +228,9 @@ def run(report: Report, options: argparse.Namespace) -> None:
                 thread.start()
             for thread in threads:
                 thread.join()
-            if "whole" in lanes:
-                _lane(report, taps, "whole", places["whole"], options, runs, watch)
+            for lane in lanes:
+                if lane not in together:
+                    _lane(report, taps, lane, places[lane], options, runs, watch)
             watch.close()
             report.note(used=began.until(Used.now(daemon)))
             report.note(ledgers=watch.ledgers[-40:])
