@@ -33,6 +33,7 @@ class LockedProbe:
         self._state = state
         self.engine = recorded.engine
         self.settings = recorded.settings
+        self.holds = recorded.holds
 
     @contextmanager
     def lock(self) -> Iterator[str | None]:

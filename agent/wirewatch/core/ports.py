@@ -180,6 +180,18 @@ class SlurmJob:
     gpus: tuple[int, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A scheduler's word that probes stay off the GPUs of a job; `gpus` as of a SlurmJob, None for all.
+
+    `owner`: slurm:ID or pod:UID. `until`: seconds since the boot.
+    """
+
+    owner: str
+    until: float
+    gpus: tuple[int, ...] | None
+
+
 class Slurm(Protocol):
     """Slurm's jobs on this node."""
 
@@ -220,6 +232,9 @@ class Probe(Protocol):
 
     def lock(self) -> AbstractContextManager[str | None]:
         """Keep other processes from probing while it is held; yields None, or what holds it instead."""
+
+    def holds(self) -> Sequence[Hold] | Absent:
+        """The holds that are in force."""
 
     def run(self, order: Order) -> Probed:
         """Run one probe; never raises for what GPUs, driver or worker do."""

@@ -12,6 +12,7 @@ from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject, whole
 from wirewatch.probe.gate import GateFacts, GateLimits, Refusal, SkipReason, Stillness
 from wirewatch.probe.history import HistoryCursor
+from wirewatch.probe.holds import FOLDER
 from wirewatch.probe.measurement import CollectiveRates, Measured
 from wirewatch.verdict.straggler.naming import StragglerWatch
 from wirewatch.verdict.straggler.signals import StragglerPolicy
@@ -71,6 +72,12 @@ class ProbeOptions(Options):
     """Processes of the engine gloo, which needs no GPU."""
     prober: str = ""
     """Socket of `wirewatch prober`, where that runs the probes; "" where the agent runs them itself."""
+
+    holds: str = FOLDER
+    """Folder in which schedulers hold probes off, "" for none: docs/giving-way.md.
+
+    Read at the start alone.
+    """
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""

@@ -22,6 +22,7 @@ from wirewatch.probe.gate import (
     Stillness,
     candidates,
     new_allocations,
+    new_holds,
     no_gpus,
     read_facts,
     refuse,
@@ -289,7 +290,8 @@ def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: Gat
     if isinstance(scene, Absent):
         return Refusal(SkipReason.BLIND, f"the topology cannot be read: {scene}")
     allocations = (lambda: None) if wanted.force else new_allocations(hardware, gpus, facts)
-    return _order(wanted, engine, scene, allocations)
+    held = new_holds(hardware, gpus, facts, wanted.owner)
+    return replace(_order(wanted, engine, scene, allocations), withdrawn=held)
 
 
 def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
