@@ -1,7 +1,8 @@
 """A prober that knows of no scheduler and probes back to back: `python -m tests.system.hold_node FOLDER`.
 
-It goes on until it is killed. GPUs are drawn; gate, runner, worker process and holds are the real ones. FOLDER/probes/pid names the newest
-worker, FOLDER/probes/spans has a line for each probe: Unix seconds of its begin and end, how it ended, why.
+It goes on until it is killed. GPUs are drawn; gate, runner, worker process and holds are the real ones.
+FOLDER/probes/pid names the newest worker. FOLDER/probes/spans has a line for each probe: Unix seconds of its
+begin and end, how it ended, and why.
 """
 
 import os

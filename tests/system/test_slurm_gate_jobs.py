@@ -178,7 +178,7 @@ def test_a_job_probes_under_its_own_hold_and_not_under_that_of_another(gate: Gat
     assert not [line for line in asked if "no probe" in line]
     beside = f"touch {folder}/holds/slurm:99999.$(($(cut -d. -f1 /proc/uptime) + 60)).all; {alone}"
     other = gate.cluster.submit("--gres=gpu:2", "--exclusive", node=NODE, command=beside)
-    gate.cluster.wait(lambda: (folder / f"held-{other}").exists(), 120)
+    gate.cluster.wait((folder / f"held-{other}").exists, 120)
     gate.cluster.wait(lambda: gate.cluster.tell("squeue", "-h") == "", 120)
     said = (folder / "said").read_text("utf-8")
     assert re.search(rf"^{other} 0 OK\b.*no probe: .*\bslurm:99999 holds GPUs", said, re.MULTILINE)

@@ -26,7 +26,7 @@ LONGEST = 86400
 """Seconds of a hold at most; one that would end later is not of this boot."""
 MOST = 256
 """Holds at a time: one more would keep nobody off whom these do not."""
-_NAME = re.compile(r"((?:slurm|pod):[A-Za-z0-9_-]{1,64})\.([0-9]{1,10})\.([^/]{1,150})", re.ASCII)
+_NAME = re.compile(r"((?:slurm|pod):[A-Za-z0-9_-]{1,64})\.([0-9]{1,10})\.([^/.]{1,150})", re.ASCII)
 _POLL_SECONDS = 0.01
 
 

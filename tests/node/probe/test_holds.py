@@ -58,6 +58,7 @@ NAMES = [
     ("slurm:7.5.0-3", Hold("slurm:7", 5.0, None)),
     ("slurm:7.5.0,,3", Hold("slurm:7", 5.0, None)),
     ("slurm:7.5.", None),
+    ("slurm:7.1.5.all", None),
     ("slurm:7.soon.all", None),
     ("slurm:7.12345678901.all", None),
     ("slurm:.5.all", None),
