@@ -47,7 +47,6 @@ HOLDING = """\
 HOLDS={holds}
 SLURM_JOB_ID=7
 SLURM_JOB_GPUS=0,1,2,3
-HOLD=1
 """
 HELD = 8
 """Holds of other jobs."""

@@ -7,30 +7,12 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, config_option
 from wirewatch.cli.options import owner as checked_owner
-from wirewatch.core.types import whole
 
 INTERNAL = 70
 DEFAULT, LONGEST = 600.0, 86400.0
 """Seconds of a hold: by default, and at most."""
 PATIENCE = 5.0
 """Seconds that a worker may take to be gone: the driver takes 0.5 s to give back the memory of four GPUs."""
-
-
-class Numbers(click.ParamType[tuple[int, ...]]):
-    """GPUs by number, with commas."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: str | tuple[int, ...], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        numbers = [whole(one) for one in value.split(",")]
-        known = tuple(one for one in numbers if one is not None)
-        if len(known) < len(numbers):
-            self.fail(f"{value!r} is not a list of numbers, such as 0,3", param, ctx)
-        return known
 
 
 @click.command(
@@ -41,7 +23,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @click.option(
     "--owner", required=True, callback=checked_owner, help="The job that will start: slurm:ID or pod:UID."
 )
-@click.option("--gpus", type=Numbers(), help="Its GPUs by number, such as 0,1; default: all of the node.")
+@click.option("--gpus", default="all", help="Its GPUs by number, such as 0,1; default: all of the node.")
 @click.option(
     "--for",
     "seconds",
@@ -52,7 +34,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 @config_option
 @click.pass_context
 def hold(
-    context: click.Context, *, owner: str, gpus: tuple[int, ...] | None, seconds: float | None, end: bool,
+    context: click.Context, *, owner: str, gpus: str, seconds: float | None, end: bool,
     config_file: Path | None,
 ) -> None:  # fmt: skip
     """Keep probes off GPUs while a job starts.
@@ -68,16 +50,17 @@ def hold(
     from wirewatch.config import load
     from wirewatch.probe.holds import HoldFolder, hold_named
 
-    if end and (seconds is not None or gpus is not None):
+    if end and (seconds is not None or gpus != "all"):
         raise click.UsageError("--end takes neither --for nor --gpus")
-    if hold_named(f"{owner}.0.all") is None:
-        raise click.UsageError(f"{owner!r}: letters, digits, _ and - alone, 64 at most")
+    named = hold_named(f"{owner}.0.{gpus}")
+    if named is None or (named.gpus is None and gpus != "all"):
+        raise click.UsageError("--owner has 64 letters, digits, _ and - at most, --gpus numbers such as 0,3")
     folder = HoldFolder(load(config_file, discover())[0].probe.holds)
     try:
         if end:
             click.echo(f"{owner}: {folder.end(owner)} holds ended")
             return
-        folder.make(owner, DEFAULT if seconds is None else seconds, gpus)
+        folder.make(owner, DEFAULT if seconds is None else seconds, named.gpus)
         gone = folder.quiet(PATIENCE)
     except OSError as error:
         gone = False

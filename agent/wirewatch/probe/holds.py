@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from stat import S_IWGRP, S_IWOTH
 
@@ -45,7 +45,7 @@ class HoldFolder:
         if not self._path:
             return ()
         try:
-            found, names = os.stat(self._path), os.listdir(self._path)  # noqa: PTH116, PTH208 - 50 times a second
+            found, named = Path(self._path).stat(), self._named()
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -53,8 +53,7 @@ class HoldFolder:
         if found.st_uid not in {0, os.geteuid()} or found.st_mode & (S_IWGRP | S_IWOTH):
             return Absent(Why.DENIED, f"{self._path}: others than root can write there")
         now = since_boot()
-        holds = map(hold_named, names)
-        return tuple(one for one in holds if one is not None and now < one.until <= now + LONGEST)
+        return tuple(one for one in named.values() if now < one.until <= now + LONGEST)
 
     @contextmanager
     def probing(self) -> Iterator[int | None]:
@@ -62,30 +61,33 @@ class HoldFolder:
 
         None where this user may not open it: nobody waits for such a probe. Raises HoldStarting.
         """
-        handle = self._opened()
-        if handle is None:
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            handle = os.open(self._at(LOCK), flags)
+        except OSError:
             yield None
             return
         try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _share(handle)
             yield handle
-        except BlockingIOError:
-            raise HoldStarting("a scheduler holds probes off at this moment") from None
         finally:
             # To unlock it would take the lock from a worker that outlives us.
             os.close(handle)
 
     def make(self, owner: str, seconds: float, gpus: tuple[int, ...] | None) -> None:
         """Hold probes off for an owner; raises OSError where that cannot be written, or there are MOST."""
-        self._remove_past()
-        if len(self._names()) >= MOST:
+        now, named = since_boot(), self._named()
+        past = [name for name, one in named.items() if not now < one.until <= now + LONGEST]
+        for name in past:
+            self._at(name).unlink(missing_ok=True)
+        if len(named) - len(past) >= MOST:
             raise OSError(errno.EDQUOT, f"there are {MOST} holds already", self._path)
         which = "all" if gpus is None else ",".join(map(str, gpus))
-        self._at(f"{owner}.{int(since_boot() + seconds) + 1}.{which}").touch(mode=0o644)
+        self._at(f"{owner}.{int(now + seconds) + 1}.{which}").touch(mode=0o644)
 
     def end(self, owner: str) -> int:
         """End all holds of an owner and return how many there were; raises OSError."""
-        ended = [name for name in self._names() if name.startswith(f"{owner}.")]
+        ended = [name for name, one in self._named().items() if one.owner == owner]
         for name in ended:
             self._at(name).unlink(missing_ok=True)
         return len(ended)
@@ -104,22 +106,19 @@ class HoldFolder:
                 else:
                     return True
 
-    def _opened(self) -> int | None:
-        with suppress(OSError):
-            return os.open(self._at(LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        return None
-
-    def _names(self) -> list[str]:
-        return [name for name in os.listdir(self._path) if hold_named(name)]  # noqa: PTH208 - names alone
-
-    def _remove_past(self) -> None:
-        now = since_boot()
-        for name in self._names():
-            if (one := hold_named(name)) and not now < one.until <= now + LONGEST:
-                self._at(name).unlink(missing_ok=True)
+    def _named(self) -> dict[str, Hold]:
+        found = ((name, hold_named(name)) for name in os.listdir(self._path))  # noqa: PTH208 - names alone
+        return {name: one for name, one in found if one is not None}
 
     def _at(self, name: str) -> Path:
         return Path(self._path, name)
+
+
+def _share(handle: int) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise HoldStarting("a scheduler holds probes off at this moment") from None
 
 
 def since_boot() -> float:

@@ -117,14 +117,15 @@ class ProbeRunner:
             try:
                 # Nobody waits for a worker without GPUs.
                 lock = stack.enter_context(self._holds.probing()) if order.gpus else None
+                if (held := order.withdrawn()) is not None:
+                    return self._nothing(order, "preempted", held)
                 reader = CounterReader(self._around.nvml, order.gpus)
                 run = _Run(self._around, order, self._lease, self._keep, reader)
                 keeps = () if lock is None else (lock,)
                 return run.run(self._folder(stack), self._inherited, self._command, keeps)
-            except (Withdrawn, HoldStarting) as error:
-                return self._nothing(order, "preempted", str(error))
-            except StartError as error:
-                return self._nothing(order, "failed", str(error))
+            except (Withdrawn, HoldStarting, StartError) as error:
+                outcome: Outcome = "failed" if isinstance(error, StartError) else "preempted"
+                return self._nothing(order, outcome, str(error))
             except (OSError, RuntimeError) as error:
                 # No thread could be started, or a port broke: the probe counts as one that failed.
                 log.exception("the probe broke off")
@@ -297,8 +298,6 @@ class _Run:
         self, folder: Path, inherited: Mapping[str, str], command: Sequence[str], keeps: Sequence[int]
     ) -> Probed:
         """Raises StartError or Withdrawn when the worker cannot be started."""
-        if (held := self.order.withdrawn()) is not None:
-            raise Withdrawn(held)
         order, at, nvml, sysfs = self.order, self.around.clock.now(), self.around.nvml, self.around.sysfs
         memory = [counters.memory_used(nvml, gpu) for gpu in order.gpus]
         others = [counters.memory_use(nvml, gpu) if order.forced else None for gpu in order.gpus]
