@@ -205,8 +205,9 @@ class Order:
 
     `allocations` names the job or pod that was given GPUs since the probe began, None for none; it is called
     about once a second. `withdrawn` says why the probe is not wanted any more, None while it is; it is called
-    some fifty times a second. `deadline`: seconds from the start to the kill. `heard` gets each measurement
-    of the plan's cases as soon as the worker reports it, whatever becomes of the probe afterwards.
+    some fifty times a second, as is `held`: who holds probes off these GPUs since the probe began.
+    `deadline`: seconds from the start to the kill. `heard` gets each measurement of the plan's cases as soon
+    as the worker reports it, whatever becomes of the probe afterwards.
     """
 
     plan: Plan
@@ -218,7 +219,12 @@ class Order:
     forced: bool = False
     deadline: float = 60.0
     withdrawn: Callable[[], str | None] = lambda: None
+    held: Callable[[], str | None] = lambda: None
     heard: Callable[[Timed], None] = lambda _: None
+
+    def unwanted(self) -> str | None:
+        """Why the probe is to end, None while it is not."""
+        return self.withdrawn() or self.held()
 
 
 class Probe(Protocol):

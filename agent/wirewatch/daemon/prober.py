@@ -139,8 +139,7 @@ class ProberService:
         if caller.gone or left <= 0:
             why = caller.gone or "the checks of the gate have taken all the time"
             return ProbeAnswer(prepared.facts, Refusal(SkipReason.PROBER_AWAY, why), None)
-        held = prepared.order.withdrawn
-        order = replace(prepared.order, deadline=left, withdrawn=lambda: caller.gone or held())
+        order = replace(prepared.order, deadline=left, withdrawn=lambda: caller.gone)
         probed = self._hardware.probe.run(order)
         why = f": {probed.why}" if probed.why else ""
         log.info("probe %s in %.1f s%s", probed.outcome, probed.seconds, why)

@@ -117,8 +117,8 @@ class ProbeRunner:
             try:
                 # Nobody waits for a worker without GPUs.
                 lock = stack.enter_context(self._holds.probing()) if order.gpus else None
-                if (held := order.withdrawn()) is not None:
-                    return self._nothing(order, "preempted", held)
+                if (ended := order.unwanted()) is not None:
+                    return self._nothing(order, "preempted", ended)
                 reader = CounterReader(self._around.nvml, order.gpus)
                 run = _Run(self._around, order, self._lease, self._keep, reader)
                 keeps = () if lock is None else (lock,)
@@ -311,7 +311,7 @@ class _Run:
         worker = self.lease.take(lambda: Worker(plan, folder, inherited, command, keeps))
         try:
             with Guard(
-                nvml, sysfs, order.gpus, before, Session(worker.pid), order.allocations, order.withdrawn
+                nvml, sysfs, order.gpus, before, Session(worker.pid), order.allocations, order.unwanted
             ) as guard:  # fmt: skip
                 outcome, why = self._watch(worker, guard)
         finally:

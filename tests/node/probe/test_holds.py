@@ -240,7 +240,7 @@ def test_a_running_probe_ends_at_once_for_a_hold(folder: Path) -> None:
     holds = HoldFolder(str(folder))
     node = Rig(folder.parent, holds=str(folder))
 
-    def withdrawn() -> str | None:
+    def held_off() -> str | None:
         return "held" if owners(holds) else None
 
     def hold() -> None:
@@ -252,14 +252,14 @@ def test_a_running_probe_ends_at_once_for_a_hold(folder: Path) -> None:
     gone: list[bool] = []
     thread = threading.Thread(target=hold)
     thread.start()
-    probed = node.run("silent", HANGS, withdrawn=withdrawn)
+    probed = node.run("silent", HANGS, held=held_off)
     thread.join()
     assert (probed.outcome, probed.why, gone) == ("preempted", "held", [True])
 
 
 def test_a_hold_that_came_between_the_gate_and_the_start_starts_no_worker(folder: Path) -> None:
     node = Rig(folder.parent, holds=str(folder))
-    probed = node.run("good", withdrawn=lambda: "held")
+    probed = node.run("good", held=lambda: "held")
     assert (probed.outcome, probed.why, probed.seconds) == ("preempted", "held", 0.0)
     assert not node.pid_file.exists()
 
