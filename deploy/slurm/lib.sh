@@ -288,7 +288,7 @@ hold() {
     # 256 others hold every probe off as well.
     ((count - ${#past[@]} < 256)) || return
     [[ ! $SLURM_JOB_GPUS =~ ^[0-9]{1,4}(,[0-9]{1,4}){0,24}$ ]] || gpus=$SLURM_JOB_GPUS
-    file=$HOLDS/slurm:$SLURM_JOB_ID.$((${uptime%.*} + HOLD + 1)).$gpus
+    file=$HOLDS/slurm:$SLURM_JOB_ID.$((${uptime%.*} + 1 + (HOLD < 86400 ? HOLD : 86400))).$gpus
     if { : >"$file"; } 2>/dev/null; then
         held_off=yes
     else

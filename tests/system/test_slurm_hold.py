@@ -16,6 +16,7 @@ from tests.disks import OTHER, fill, small_disk
 from tests.system.cluster import Cluster
 from tests.system.gate import Gate, daemons, holds_folder, slurm_lines
 from tests.system.test_slurm_gate_jobs import AS_OTHER
+from wirewatch.probe.holds import HoldFolder, since_boot
 
 pytestmark = pytest.mark.system
 
@@ -230,6 +231,17 @@ def test_a_folder_that_is_not_as_it_was_made_keeps_no_job(gate: Gate, how: str) 
         gate.told("lock cannot be read")
     else:
         assert not place.is_dir() or [one.name for one in place.iterdir()] == ["lock"]
+
+
+def test_a_hold_lasts_a_day_at_most_and_is_believed_at_once(gate: Gate) -> None:
+    configure(gate, "HOLD=999999")
+    assert gate.by_hand("prolog.sh", NODE, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0,1").wait(60) == 0
+    told = HoldFolder(str(gate.folder / "holds")).active()
+    assert isinstance(told, tuple)
+    (made,) = told
+    assert (made.owner, made.gpus) == ("slurm:7", (0, 1))
+    assert made.until - since_boot() <= 86401
+    assert gate.by_hand("epilog.sh", NODE, SLURM_JOB_ID="7").wait(60) == 0
 
 
 def test_there_are_never_many_holds(gate: Gate) -> None:

@@ -22,8 +22,8 @@ from wirewatch.hw.files import absent_errno
 
 FOLDER = "/run/wirewatch-holds"
 LOCK = "lock"
-LONGEST = 86400
-"""Seconds of a hold at most; one that would end later is not of this boot."""
+LONGEST = 86400 + 60
+"""Seconds of a hold at most, a day and a minute of tolerance; a longer one is of another boot."""
 MOST = 256
 """Holds at a time: one more would keep nobody off whom these do not."""
 _NAME = re.compile(r"((?:slurm|pod):[A-Za-z0-9_-]{1,64})\.([0-9]{1,10})\.([^/.]{1,150})", re.ASCII)

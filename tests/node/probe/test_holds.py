@@ -98,6 +98,11 @@ def test_a_hold_lasts_for_its_time_by_a_clock_that_nobody_sets(folder: Path, hol
     assert left == [LOCK, "slurm:2", JOB], "those that are over, or of another boot, are removed by the next"
 
 
+def test_a_hold_of_a_day_holds_from_its_first_moment(holds: HoldFolder) -> None:
+    holds.make(JOB, 86400.0, None)
+    assert owners(holds) == [JOB]
+
+
 def test_two_holds_of_one_owner_are_both_and_end_together(holds: HoldFolder) -> None:
     holds.make(JOB, 100.0, (0,))
     holds.make(JOB, 200.0, None)
