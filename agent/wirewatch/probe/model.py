@@ -209,8 +209,8 @@ class ProbeMemory:
     collectives. `gpu_seconds` since start. `skipped`: when (monotonic seconds) each reason was last
     counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
     since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
-    nothing. `fresh_until`: monotonic seconds at which its results are withdrawn. `seen`: the newest row of
-    the history that is in here.
+    nothing. `holds`: whose holds were there last. `fresh_until`: monotonic seconds at which its results are
+    withdrawn. `seen`: the newest row of the history that is in here.
     """
 
     still: Stillness = field(default_factory=Stillness)
@@ -239,6 +239,7 @@ class ProbeMemory:
     clean: bool = False
     seen: HistoryCursor | None = None
     past: tuple[PastProbe, ...] = ()
+    holds: tuple[str, ...] = ()
 
     def count(self) -> int:
         """Probes so far, however they ended."""

@@ -23,6 +23,7 @@ from tests.rows import each
 from tests.waiting import until
 from wirewatch.core.ports import Hold, SlurmJob
 from wirewatch.core.types import Absent, Why
+from wirewatch.documents.probed import probes
 from wirewatch.probe.collector import HOLDS
 from wirewatch.probe.gate import SkipReason, new_holds, read_facts
 from wirewatch.probe.holds import LOCK, LONGEST, MOST, HoldFolder, HoldStarting, hold_named, since_boot
@@ -211,6 +212,7 @@ def test_the_daemon_skips_under_a_hold_counts_it_and_probes_when_it_is_over() ->
     assert (node.reason(), len(node.probes.ordered)) == ("hold", 1)
     assert node.component.samples.count(HOLDS.sample(1)) == 1
     assert node.memory.skips[SkipReason.HOLD] >= 1
+    assert probes(node.memory, 0.0, ()).gate.holds == [JOB]
     node.probes.held = ()
     node.probe()
     assert len(node.probes.ordered) == 2
