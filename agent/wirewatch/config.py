@@ -303,7 +303,7 @@ RESTART: Mapping[str, Sequence[str]] = {
             ("page", PageSection),
         )
     },
-    "probe": ("enabled", "prober"),
+    "probe": ("enabled", "prober", "holds"),
     "drift": ("enabled",),
     "pairs": ("enabled",),
 }  # fmt: skip

@@ -11,6 +11,7 @@ here=${here%/*}
 . "$here/lib.sh" || exit 0
 
 remove_rings
+end_hold
 case $EPILOG_FOR in
     gpus) [[ -n $SLURM_JOB_GPUS ]] || exit 0 ;;
     all) ;;

@@ -31,6 +31,9 @@ LOG_DEADLINE=2
 RUN=/run/wirewatch-slurm
 RINGS=/run/wirewatch-jobs
 RINGS_SIZE=64m
+HOLDS=/run/wirewatch-holds
+HOLD=3600
+HOLD_DEADLINE=3
 
 # log TEXT: a line for the syslog; one that does not take a line gets no more. Nothing ever goes to standard output
 # or error, which slurmd keeps as a failure's.
@@ -63,6 +66,8 @@ configure() {
     number EPILOG_DEADLINE 60
     number MAX_DRAINED 4
     number SLURM_DEADLINE 6
+    number HOLD 3600
+    number HOLD_DEADLINE 3
     if [[ -z $SLURM_CONF && -e /run/slurm/conf/slurm.conf ]]; then
         SLURM_CONF=/run/slurm/conf/slurm.conf # where a configless slurmd keeps it
     fi
@@ -265,6 +270,54 @@ drain_and_tell() {
     esac
 }
 
+# hold: keeps the probes of wirewatch off the GPUs of this job until `end_hold`, for HOLD seconds at most, by a file whose
+# name says everything (docs/giving-way.md). Begins nothing and waits for nothing; a job without GPUs holds nothing.
+hold() {
+    local uptime rest file end gpus=all count=0
+    local -a past=()
+    [[ $SLURM_JOB_ID =~ ^[1-9][0-9]*$ && -d $HOLDS && -O $HOLDS ]] || return
+    ((HOLD > 0)) && [[ -n $SLURM_JOB_GPUS || $EPILOG_FOR == all ]] || return
+    read -r uptime rest </proc/uptime || return
+    for file in "$HOLDS"/*:*.*.*; do
+        end=${file##*/} end=${end#*.} end=${end%%.*}
+        [[ $end =~ ^[0-9]{1,10}$ ]] || continue
+        ((count += 1))
+        ((10#$end > ${uptime%.*})) || past+=("$file")
+    done
+    ((${#past[@]} == 0)) || rm -f -- "${past[@]}"
+    # 256 others hold every probe off as well.
+    ((count - ${#past[@]} < 256)) || return
+    [[ ! $SLURM_JOB_GPUS =~ ^[0-9]{1,4}(,[0-9]{1,4}){0,24}$ ]] || gpus=$SLURM_JOB_GPUS
+    file=$HOLDS/slurm:$SLURM_JOB_ID.$((${uptime%.*} + 1 + (HOLD < 86400 ? HOLD : 86400))).$gpus
+    if { : >"$file"; } 2>/dev/null; then
+        held_off=yes
+    else
+        log "no hold could be made in $HOLDS: a probe may meet the job's start"
+    fi
+}
+
+# until_quiet: waits until no probe is on the GPUs any more that `hold` holds, which kills the one that runs.
+until_quiet() {
+    local fd
+    [[ -n $held_off ]] || return
+    if { exec {fd}<"$HOLDS/lock"; } 2>/dev/null; then
+        flock --exclusive --wait "$HOLD_DEADLINE" "$fd" </dev/null >/dev/null 2>&1 ||
+            log "a probe is not gone within $HOLD_DEADLINE s: the job starts beside it"
+        exec {fd}<&-
+    else
+        log "$HOLDS/lock cannot be read: a probe may meet the job's start"
+    fi
+}
+
+# end_hold: probes may run again on the GPUs of this job.
+end_hold() {
+    local file
+    [[ $SLURM_JOB_ID =~ ^[1-9][0-9]*$ ]] || return
+    for file in "$HOLDS/slurm:$SLURM_JOB_ID".*; do
+        [[ ! -e $file ]] || rm -f -- "$file"
+    done
+}
+
 # in_rings: goes into the folder of the rings of Slurm's jobs; false where there is none that is root's alone. All that
 # follows names no path: the folder of rings belongs to the agent, who could put a link into it.
 in_rings() {
@@ -291,5 +344,5 @@ remove_rings() (
     rmdir "$SLURM_JOB_ID"
 ) </dev/null >/dev/null 2>&1
 
-held='' until='' deaf=''
+held='' held_off='' until='' deaf=''
 configure

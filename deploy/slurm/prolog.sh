@@ -9,12 +9,15 @@ here=${here%/*}
 # shellcheck source=deploy/slurm/lib.sh
 . "$here/lib.sh" || exit 0
 
-# starts: the job does.
+# starts: the job does, and no probe is on its GPUs.
 starts() {
+    until_quiet
     make_rings || log "no folder for the rings of this job: they lie among those of all users, in $RINGS"
     exit 0
 }
 
+# First of all, so that a probe ends while the verdict is read.
+hold
 read_verdict --fail-on "$FAIL_ON" ||
     ask "$DEADLINE" "prolog-$((${SLURM_JOB_ID:-0} % 8))" --cached --fail-on "$FAIL_ON"
 case $verdict in
@@ -31,6 +34,7 @@ esac
 drain_and_tell "$answer"
 case $outcome in
     drained | already)
+        end_hold
         # Only now that the node is drained: on a node that is not, Slurm puts "Prolog error" where our reason belongs.
         exit 1
         ;;

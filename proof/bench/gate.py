@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.node.daemon.process import FAST, Daemon
 from wirewatch.documents.verdictfile import VALID
+from wirewatch.probe.holds import HoldFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "deploy" / "slurm"
@@ -42,6 +43,13 @@ RUN={folder}/locks
 NODE=n1
 LOGGER=/bin/false
 """
+HOLDING = """\
+HOLDS={holds}
+SLURM_JOB_ID=7
+SLURM_JOB_GPUS=0,1,2,3
+"""
+HELD = 8
+"""Holds of other jobs."""
 
 
 @dataclass
@@ -114,11 +122,25 @@ def commands(folder: Path) -> Mapping[str, tuple[list[str], str, int]]:
     shutil.copytree(SCRIPTS, scripts)
     (scripts / "wirewatch-slurm.conf").write_text(CONF.format(folder=folder), "utf-8")
     found["the prolog as a whole, a fit node"] = ([str(scripts / "prolog.sh")], "", MANY)
+    found["the prolog with a hold"] = ([str(_holding(folder) / "prolog.sh")], "", MANY)
     check = Path(sys.executable).with_name("wirewatch")
     cached = ["check", "--cached", "--socket", str(folder / "wirewatch.sock")]
     found["`wirewatch check --cached`"] = ([str(check), *cached], "OK", FEW)
     found["a shell that does nothing (`dash -c :`)"] = (["dash", "-c", ":"], "", MANY)
     return found
+
+
+def _holding(folder: Path) -> Path:
+    """The scripts once more, for a job with GPUs and a folder of holds, with as many as a busy node has."""
+    scripts, holds = folder / "holding", folder / "holds"
+    shutil.copytree(SCRIPTS, scripts)
+    conf = CONF.format(folder=folder) + HOLDING.format(holds=holds)
+    (scripts / "wirewatch-slurm.conf").write_text(conf, "utf-8")
+    holds.mkdir(mode=0o755)
+    (holds / "lock").touch(mode=0o640)
+    for job in range(HELD):
+        HoldFolder(str(holds)).make(f"slurm:{100 + job}", 7200.0, None)
+    return scripts
 
 
 def measured(folder: Path, asked: Mapping[str, tuple[list[str], str, int]]) -> Mapping[str, Times]:
@@ -168,7 +190,8 @@ Written by `make gate-bench` on {CORES} processors ({platform.machine()}, Linux 
 [verdict-file.md](../../docs/verdict-file.md) has what is read. Milliseconds from the start of a process
 to its end; *missed* is every answer that was not the daemon's OK, or came after {DEADLINE:g} s. The
 agent that keeps the file plays a recording of 8 GPUs on the same processors, under the same load. The prolog
-is that of [deploy/slurm](../../deploy/slurm/README.md).
+is that of [deploy/slurm](../../deploy/slurm/README.md); with a hold it is that of a job with four GPUs,
+beside {HELD} holds of others, while no probe runs ([giving-way.md](../../docs/giving-way.md)).
 
 ## Every core busy at four times its load
 

@@ -41,6 +41,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         report.attempt("foreign processes", lambda: foreign(here, options.trials or TRIALS))
         report.attempt("a busy node", lambda: busynode.run(here))
         report.attempt("start-ups", lambda: startup.run(here, options.startups, SEED))
+        report.attempt("start-ups under a hold", lambda: startup.run(here, options.startups, SEED, held=True))
 
 
 def foreign(here: Probing, count: int) -> None:

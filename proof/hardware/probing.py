@@ -51,13 +51,13 @@ class Probing:
     """An argument that every worker has."""
 
     def prober(
-        self, changes: Mapping[str, str] | None = None, worker: Sequence[str] | None = None
+        self, changes: Mapping[str, str] | None = None, worker: Sequence[str] | None = None, holds: str = ""
     ) -> ProbeRunner:
-        """With changes to the environment, and another program in the worker's place if wanted."""
+        """With changes to the environment, another program in the worker's place, or a folder of holds."""
         around = RunnerPorts(self.hardware.nvml, self.hardware.sysfs, self.hardware.clock)
         places = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
         environment = {**os.environ, "PYTHONPATH": places, **(changes or {})}
-        return ProbeRunner(around, None, environment, worker or self.worker)
+        return ProbeRunner(around, None, environment, worker or self.worker, holds)
 
     def order(self, prober: ProbeRunner, engine: str = "nccl", deadline: float = 60.0, **plan: Any) -> Order:
         """The default plan with changes.

@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Self
 
+from tests.disks import OTHER
 from tests.node.daemon.process import FAST, Daemon
 from tests.system.cluster import Cluster
 from tests.waiting import until
@@ -76,6 +77,14 @@ def slurm_lines(folder: Path) -> str:
     lines = block[1].replace(HOME, f"{folder}/slurm")
     assert INTERVAL in lines
     return lines.replace(INTERVAL, "HealthCheckInterval=2").replace("_fail\n", f"_fail,{QUICK}\n")
+
+
+def holds_folder(folder: Path) -> Path:
+    """A folder of holds as deploy/systemd/wirewatch.tmpfiles makes it, for an agent of the user nobody."""
+    folder.mkdir(mode=0o755)
+    (folder / "lock").touch(mode=0o640)
+    os.chown(folder / "lock", 0, OTHER)
+    return folder
 
 
 class Gate:

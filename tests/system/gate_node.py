@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wirewatch.core.ports import Hardware, Order, Probe
     from wirewatch.core.probe import Probed
     from wirewatch.hw.nvml.client import NvmlClient
+    from wirewatch.probe.holds import HoldFolder
     from wirewatch.statefolder import StateFolder
 
 RECORDING = "h200x2-idle"
@@ -28,11 +29,12 @@ PORTS = "wirewatch.cli.hardware"
 class LockedProbe:
     """The recorded probe, run by whoever asks and by one at a time."""
 
-    def __init__(self, recorded: "Probe", state: "StateFolder") -> None:
+    def __init__(self, recorded: "Probe", state: "StateFolder", holds: "HoldFolder") -> None:
         self._recorded = recorded
         self._state = state
         self.engine = recorded.engine
         self.settings = recorded.settings
+        self.holds = holds.active
 
     @contextmanager
     def lock(self) -> Iterator[str | None]:
@@ -56,12 +58,14 @@ def live(
     """In place of this machine's ports."""
     from wirewatch.cli.hardware import replayed  # noqa: PLC0415 - as put_in_place says
     from wirewatch.hw.slurm import SystemSlurm  # noqa: PLC0415 - as put_in_place says
+    from wirewatch.probe.holds import HoldFolder  # noqa: PLC0415 - as put_in_place says
 
     assert state is not None
     assert not timed
     node, nvml = replayed(RECORDING, (), loop=False)
+    holds = HoldFolder(config.probe.holds)
     slurm = SystemSlurm(config.slurm.node, config.slurm.conf)
-    return replace(node, slurm=slurm, probe=LockedProbe(node.probe, state)), nvml
+    return replace(node, slurm=slurm, probe=LockedProbe(node.probe, state, holds)), nvml
 
 
 def put_in_place() -> None:

@@ -21,7 +21,7 @@ from tests.disks import OTHER
 from tests.node.daemon.process import FAST
 from tests.node.probe.histories import stored
 from tests.system.cluster import Cluster
-from tests.system.gate import Gate, Turn, slurm_lines
+from tests.system.gate import Gate, Turn, holds_folder, slurm_lines
 from wirewatch.probe.restore import probe_of
 
 pytestmark = pytest.mark.system
@@ -46,6 +46,7 @@ conf = "{folder}/slurm.conf"
 interval = 5.0
 [probe]
 interval = 0.5
+holds = "{folder}/holds"
 """
 PROGRAM = """\
 #!/bin/bash
@@ -80,7 +81,7 @@ def gate() -> Iterator[Gate]:
             (folder / "wirewatch").write_text(program, "utf-8")
             made.configure(
                 f"CHECK_OPTIONS=(--config {folder}/wirewatch.toml)\nMAX_AGE={MAX_AGE:g}s\n"
-                f"VERDICT={folder}/run/verdict"
+                f"VERDICT={folder}/run/verdict\nHOLDS={holds_folder(folder / 'holds')}"
             )
             with daemon(made, entry):
                 yield made
@@ -154,8 +155,33 @@ def test_of_a_hundred_jobs_the_epilogs_probe_when_it_is_time_and_no_job_is_near(
     _nobody_was_near(gate, ran, jobs)
     _never_old(gate, ran, whole)
     assert gate.drained() == {}
+    assert [one.name for one in (gate.folder / "holds").iterdir()] == ["lock"]
     assert {one.stat().st_uid for one in (gate.folder / "kept").iterdir()} == {OTHER}
     assert "taken over from another process" in (gate.folder / "daemon.log").read_text("utf-8")
+
+
+def test_a_job_probes_under_its_own_hold_and_not_under_that_of_another(gate: Gate) -> None:
+    """As a user's job or another prolog would ask; the last probe is always too old."""
+    folder = gate.folder
+    ask = (
+        f"SLURM_JOB_ID=$SLURM_JOB_ID {folder}/wirewatch check --config {folder}/wirewatch.toml --deadline 60s"
+    )
+    ask += " --owner slurm:$SLURM_JOB_ID --max-age 0s"
+    alone = f"sleep 1.1; ls {folder}/holds > {folder}/held-$SLURM_JOB_ID; {ask}"
+    job = gate.cluster.submit("--gres=gpu:2", "--exclusive", node=NODE, command=alone)
+    gate.cluster.wait(lambda: gate.cluster.tell("squeue", "-h") == "", 120)
+    assert f"slurm:{job}." in (folder / f"held-{job}").read_text("utf-8")
+    asked = [
+        line for line in (folder / "said").read_text("utf-8").splitlines() if line.startswith(f"{job} 0 OK")
+    ]
+    assert asked
+    assert not [line for line in asked if "no probe" in line]
+    beside = f"touch {folder}/holds/slurm:99999.$(($(cut -d. -f1 /proc/uptime) + 60)).all; {alone}"
+    other = gate.cluster.submit("--gres=gpu:2", "--exclusive", node=NODE, command=beside)
+    gate.cluster.wait((folder / f"held-{other}").exists, 120)
+    gate.cluster.wait(lambda: gate.cluster.tell("squeue", "-h") == "", 120)
+    said = (folder / "said").read_text("utf-8")
+    assert re.search(rf"^{other} 0 OK\b.*no probe: .*\bslurm:99999 holds GPUs", said, re.MULTILINE)
 
 
 def _nobody_was_near(gate: Gate, ran: list[Span], jobs: dict[str, Span]) -> None:

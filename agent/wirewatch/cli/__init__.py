@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, Listed] = {
     "findings": Listed(
         "wirewatch.cli.findings:findings", "List findings; show, acknowledge or suppress one."
     ),
+    "hold": Listed("wirewatch.cli.hold:hold", "Keep probes off GPUs while a job starts."),
     "jobs": Listed("wirewatch.cli.jobs.tap:jobs", "Time the collectives of running jobs."),
     "overlays": Listed(
         "wirewatch.cli.bundled:overlays", "List the faults that can be laid over a recording."

@@ -45,7 +45,7 @@ def live(
     hardware = Hardware(
         nvml, sysfs, SystemHost(), SystemKmsg(), SystemCommand(), SystemKubelet(config.kubernetes.socket),
         SystemSlurm(config.slurm.node, config.slurm.conf), clock,
-        ProbeRunner(RunnerPorts(nvml, sysfs, clock), state),
+        ProbeRunner(RunnerPorts(nvml, sysfs, clock), state, holds=config.probe.holds),
         rings=job_rings(config.jobs.rings, config.jobs.inspector),
         ras=SocketRas([split_address(one) for one in config.jobs.ras]) if config.jobs.ras else NoRas(),
     )  # fmt: skip

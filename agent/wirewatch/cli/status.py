@@ -234,6 +234,8 @@ def _probe(document: StatusDocument) -> Iterator[StatusLine]:
     yield StatusLine("probe", "none yet" if probe is None else _headline(probe))
     if not gate.open:
         yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
+    if gate.holds:
+        yield StatusLine("", f"held off by {', '.join(gate.holds)}", "quiet")
 
 
 def _headline(probe: HeadlineProbe) -> str:

@@ -180,6 +180,18 @@ class SlurmJob:
     gpus: tuple[int, ...] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A scheduler's word that probes stay off the GPUs of a job; `gpus` as of a SlurmJob, None for all.
+
+    `owner`: slurm:ID or pod:UID. `until`: seconds since the boot.
+    """
+
+    owner: str
+    until: float
+    gpus: tuple[int, ...] | None
+
+
 class Slurm(Protocol):
     """Slurm's jobs on this node."""
 
@@ -193,8 +205,9 @@ class Order:
 
     `allocations` names the job or pod that was given GPUs since the probe began, None for none; it is called
     about once a second. `withdrawn` says why the probe is not wanted any more, None while it is; it is called
-    some fifty times a second. `deadline`: seconds from the start to the kill. `heard` gets each measurement
-    of the plan's cases as soon as the worker reports it, whatever becomes of the probe afterwards.
+    some fifty times a second, as is `held`: who holds probes off these GPUs since the probe began.
+    `deadline`: seconds from the start to the kill. `heard` gets each measurement of the plan's cases as soon
+    as the worker reports it, whatever becomes of the probe afterwards.
     """
 
     plan: Plan
@@ -206,7 +219,12 @@ class Order:
     forced: bool = False
     deadline: float = 60.0
     withdrawn: Callable[[], str | None] = lambda: None
+    held: Callable[[], str | None] = lambda: None
     heard: Callable[[Timed], None] = lambda _: None
+
+    def unwanted(self) -> str | None:
+        """Why the probe is to end, None while it is not."""
+        return self.withdrawn() or self.held()
 
 
 class Probe(Protocol):
@@ -220,6 +238,9 @@ class Probe(Protocol):
 
     def lock(self) -> AbstractContextManager[str | None]:
         """Keep other processes from probing while it is held; yields None, or what holds it instead."""
+
+    def holds(self) -> Sequence[Hold] | Absent:
+        """The holds that are in force."""
 
     def run(self, order: Order) -> Probed:
         """Run one probe; never raises for what GPUs, driver or worker do."""

@@ -232,13 +232,17 @@ class CollectorAge:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Says if a probe may run now; `reason` and `detail` are empty when it may."""
+    """Says if a probe may run now; `reason` and `detail` are empty when it may.
+
+    `holds`: for which jobs a scheduler holds probes off, such as slurm:4711.
+    """
 
     open: bool
     reason: str
     meaning: str
     detail: str
     engine: str | None
+    holds: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def probes(memory: ProbeMemory, at: float, findings: Sequence[CoreFinding]) -> P
     last = None
     if memory.last is not None:
         last = probe(memory.last, memory.measured, findings, memory.stragglers.named)
-    shut = gate(memory.refusal, value_or(memory.engine, "") or None)
+    shut = replace(gate(memory.refusal, value_or(memory.engine, "") or None), holds=list(memory.holds))
     return ProbesDocument("wirewatch.probes/1", at, shut, memory.fresh, last, [*reversed(memory.past)])
 
 

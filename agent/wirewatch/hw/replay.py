@@ -9,7 +9,18 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from wirewatch.core.kernellog import parse_record
-from wirewatch.core.ports import Answer, Clock, KernelLog, Order, Output, Pod, ProcessUse, Question, SlurmJob
+from wirewatch.core.ports import (
+    Answer,
+    Clock,
+    Hold,
+    KernelLog,
+    Order,
+    Output,
+    Pod,
+    ProcessUse,
+    Question,
+    SlurmJob,
+)
 from wirewatch.core.probe import PROBED_SCHEMA, Outcome, Probed, ProbedGpu, wrong_in_probed
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw.host import SystemHost
@@ -143,6 +154,10 @@ class ReplayProbe(_Replay):
     def lock(self) -> Iterator[str | None]:
         """Nothing to lock: any number of processes may play a recording."""
         yield None
+
+    def holds(self) -> Sequence[Hold]:
+        """None: a recording gives way to nobody."""
+        return ()
 
     def run(self, order: Order) -> Probed:
         probed = self.recorded()

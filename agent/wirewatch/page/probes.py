@@ -100,6 +100,8 @@ def _lines(content: PageContent, why: Sentence) -> Iterator[Sentence]:
     yield from _last(content, last)
     shut = Sentence(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
     yield Sentence("A probe may run now.") if gate.open else shut
+    if gate.holds:
+        yield Sentence(f"Probes are held off by {', '.join(gate.holds)}.", "quiet")
 
 
 def _last(content: PageContent, last: ProbeDocument) -> Iterator[Sentence]:

@@ -133,6 +133,10 @@ SKIPS = Metric(
     "Times a probe was due and did not run; a lasting reason counts once in the time between probes.",
     tier=Tier.CORE,
 )  # fmt: skip
+HOLDS = Metric(
+    "probe_holds", Kind.GAUGE, (), "Holds by which a scheduler keeps probes off GPUs now.",
+    unit="holds", undrawn="probe_skips_total with the reason hold is drawn",
+)  # fmt: skip
 LAST = Metric(
     "probe_last_success_timestamp_seconds",
     Kind.GAUGE,
@@ -170,8 +174,8 @@ STRAGGLER = Metric(
     tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (
-    BUSBW, EXPECTED, RATIO, PEAK_RATIO, KNOWN, LATENCY, PATH, RUNS, SKIPS, LAST, DURATION, SECONDS, FRESH,
-    PEER, SCORE, STRAGGLER,
+    BUSBW, EXPECTED, RATIO, PEAK_RATIO, KNOWN, LATENCY, PATH, RUNS, SKIPS, HOLDS, LAST, DURATION, SECONDS,
+    FRESH, PEER, SCORE, STRAGGLER,
 )  # fmt: skip
 
 
@@ -241,7 +245,7 @@ def probe_collector(
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
         applicable=applicable,
         rules=RULES,
-        series=188,
+        series=190,
         observed=observed,
     )
 
@@ -272,12 +276,14 @@ def observed(reading: ProbeReading, _memory: ProbeMemory) -> Observed:
     return Observed(frozenset(subject(use.gpu) for use in reading.facts.uses), frozenset())
 
 
-def samples(_reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
+def samples(reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
     """Series of the runs and skips, and of the newest complete probe while it is fresh."""
     for outcome in OUTCOMES:
         yield RUNS.sample(memory.runs.get(outcome, 0), outcome)
     for reason in SkipReason:
         yield SKIPS.sample(memory.skips.get(reason, 0), reason.value)
+    if not isinstance(reading.facts.holds, Absent):
+        yield HOLDS.sample(len(reading.facts.holds))
     yield LAST.sample(memory.last.at if memory.last else 0)
     yield SECONDS.sample(memory.gpu_seconds)
     yield FRESH.sample(memory.fresh)

@@ -6,7 +6,7 @@ What cannot be read counts as busy. The reasons are label values of probe_skips_
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Self
@@ -35,6 +35,7 @@ class SkipReason(Enum):
 
     BUSY = "busy", "a process computes or draws on a GPU; a display server and a desktop do not count"
     ALLOCATED = "allocated", "the kubelet or Slurm has given a GPU to a pod or a job"
+    HOLD = "hold", "a scheduler holds probes off, since a job is about to start"
     SETTLING = "settling", "the GPUs became idle only a short while ago"
     MEMORY = "memory", "memory of a GPU is held by no process that can be seen, or too little is free"
     BLIND = "blind", "who uses the GPUs could not be read"
@@ -137,6 +138,7 @@ class GateFacts:
     pods: tuple[Holding, ...] | Absent
     slurm: tuple[Holding, ...] | Absent | None
     mono: float
+    holds: tuple[Holding, ...] | Absent = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,12 @@ class _GpuLookup:
         """The GPUs of a number that may be NVML's or the device file's: both."""
         index, minor = self._indices.get(number), self._names.minors.get(number)
         return None if index is None or minor is None else (index, minor)
+
+    def numbers(self, numbers: Sequence[int] | None) -> tuple[Keys, str]:
+        """The GPUs of these numbers, as of `all_of`; every GPU for None."""
+        if numbers is None:
+            return self.every, "; holds all GPUs: it is not said which"
+        return self.all_of((f"number {n}", self.numbered(n)) for n in numbers)
 
     def _at(self, address: str) -> Keys | None:
         """GPUs on the bus of a PCI function; none for a network card's, which go by nvidia.com/ as well."""
@@ -277,6 +285,7 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateF
         pods=_pods(hardware, gpus, names),
         slurm=_jobs(hardware, gpus, names) if slurm else None,
         mono=hardware.clock.mono(),
+        holds=_held(hardware, gpus, names),
     )
 
 
@@ -295,8 +304,24 @@ def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -
         pods = _pods(hardware, everyone, names)
         if isinstance(pods, Absent):
             return f"the kubelet no longer says who holds GPUs: {pods}"
-        new = [h for h in pods if h.holder not in before and touched & set(h.gpus)]
-        return f"{new[0].holder} was given GPUs: {new[0].about}" if new else None
+        return _newcomer(pods, before, touched)
+
+    return read
+
+
+def new_holds(
+    hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts, owner: str | None
+) -> Callable[[], str | None]:
+    """A function that says who but the owner holds probes off one of `gpus` since `known` was read of all."""
+    if isinstance(known.holds, Absent):
+        return lambda: None  # only a forced probe runs then
+    everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
+    names = GpuNames(read_minors(hardware.nvml, everyone))
+    before = frozenset({owner, *(held.holder for held in known.holds)})
+
+    def read() -> str | None:
+        holds = _held(hardware, everyone, names)
+        return str(holds) if isinstance(holds, Absent) else _newcomer(holds, before, touched)
 
     return read
 
@@ -332,10 +357,7 @@ def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: GpuNames)
     cards = _GpuLookup(gpus, names)
     found = []
     for job in jobs:
-        if job.gpus is None:
-            held, doubt = cards.every, "; holds all GPUs: Slurm does not say which"
-        else:
-            held, doubt = cards.all_of((f"number {n}", cards.numbered(n)) for n in job.gpus)
+        held, doubt = cards.numbers(job.gpus)
         if held:
             found.append(Holding(f"slurm:{job.id}", f"Slurm job {job.id}, {job.state.lower()}{doubt}", held))
     return tuple(found)
@@ -403,12 +425,14 @@ def _memory(uses: Sequence[GpuUsers], rules: GateLimits) -> Refusal | None:
 
 
 def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusal | None:
-    for name, holdings in (("the kubelet", facts.pods), ("Slurm", facts.slurm)):
+    allocated, hold = SkipReason.ALLOCATED, SkipReason.HOLD
+    sources = (("the kubelet", facts.pods, allocated), ("Slurm", facts.slurm, allocated))
+    for name, holdings, reason in (*sources, ("the folder of holds", facts.holds, hold)):
         if isinstance(holdings, Absent):
             return Refusal(SkipReason.BLIND, f"{name} does not say who holds GPUs: {holdings}")
         for holding in holdings or ():
             if holding.holder != owner and touched & set(holding.gpus):
-                return Refusal(SkipReason.ALLOCATED, f"{holding.holder} holds GPUs: {holding.about}")
+                return Refusal(reason, f"{holding.holder} holds GPUs: {holding.about}")
     return None
 
 
@@ -446,6 +470,21 @@ def _jobs(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Hol
     if isinstance(jobs, Absent):
         return () if jobs.why in NOT_INSTALLED else jobs
     return job_holdings(jobs, gpus, names)
+
+
+def _held(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...] | Absent:
+    holds = hardware.probe.holds()
+    if isinstance(holds, Absent):
+        return holds
+    cards = _GpuLookup(gpus, names)
+    found = ((one.owner, *cards.numbers(one.gpus)) for one in holds)
+    return tuple(Holding(owner, f"a hold for its start{doubt}", held) for owner, held, doubt in found)
+
+
+def _newcomer(holdings: Iterable[Holding], before: Container[str | None], touched: set[str]) -> str | None:
+    """Who has come to these GPUs that was not there before, in words."""
+    new = (one for one in holdings if one.holder not in before and touched & set(one.gpus))
+    return next((f"{one.holder} was given GPUs: {one.about}" for one in new), None)
 
 
 def _pod_devices(pod: Pod, cards: _GpuLookup) -> Iterator[tuple[str, Keys | None]]:

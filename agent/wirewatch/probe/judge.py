@@ -8,7 +8,7 @@ from wirewatch.core.collector import CONFIRMED, STARTING, UNKNOWN, Rule
 from wirewatch.core.nvml import CLOCK_REASONS
 from wirewatch.core.probe import Clocks, PastProbe, Probed
 from wirewatch.core.statistics import Streak, streaks
-from wirewatch.core.types import Finding, Health, Ok, Subject
+from wirewatch.core.types import Finding, Health, Ok, Subject, value_or
 from wirewatch.probe.findings import PROBE_RULES, probe_findings
 from wirewatch.probe.gate import SkipReason
 from wirewatch.probe.measurement import beside_usual, learn_collectives, measure
@@ -76,7 +76,8 @@ def judge(
     """The memory after one turn, and what is wrong."""
     reading = ok.value
     new = replace(fold_probes(memory, reading.others, policy), seen=reading.seen)
-    new = replace(new, still=reading.still, refusal=reading.refusal, engine=reading.engine)
+    held = tuple(sorted({one.holder for one in value_or(reading.facts.holds, ())}))
+    new = replace(new, still=reading.still, refusal=reading.refusal, engine=reading.engine, holds=held)
     if reading.late and reading.refusal is not None:
         new = replace(new, late=(ok.mono, reading.refusal))
     new = _count_skip(options, new, ok)

@@ -45,9 +45,10 @@ class Worker:
     """
 
     def __init__(
-        self, plan: Plan, folder: Path, inherited: Mapping[str, str], command: Sequence[str] = WORKER
-    ) -> None:
-        """Start it; StartError where that is not possible."""
+        self, plan: Plan, folder: Path, inherited: Mapping[str, str], command: Sequence[str] = WORKER,
+        keeps: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Start it with descriptors that it keeps open for us; StartError where that is not possible."""
         self.document = b""
         self.reports: list[Timed] = []
         self.nonsense = ""
@@ -61,13 +62,15 @@ class Worker:
         self._ends: set[int] = set()
         self._lock = threading.Lock()
         self._waited = False
-        self._process = self._start(command, environment(inherited, plan))
+        self._process = self._start(command, environment(inherited, plan), keeps)
         assert self._process.stdin is not None  # noqa: S101
         self._stdin = self._process.stdin
         os.set_blocking(self._stdin.fileno(), False)
         self._send_line(encode_plan(plan))
 
-    def _start(self, command: Sequence[str], variables: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    def _start(
+        self, command: Sequence[str], variables: Mapping[str, str], keeps: Sequence[int]
+    ) -> "subprocess.Popen[bytes]":
         """The process, with a pipe for its document and one for its marks; raises StartError."""
         fds: list[int] = []
         try:
@@ -78,7 +81,7 @@ class Worker:
                 process = subprocess.Popen(  # noqa: S603 - our own module
                     python(*command, str(write_document), str(write_marks)), cwd=FOLDER,
                     stdin=subprocess.PIPE, stdout=errors, stderr=errors, bufsize=0,
-                    env=variables, start_new_session=True, pass_fds=(write_document, write_marks),
+                    env=variables, start_new_session=True, pass_fds=(write_document, write_marks, *keeps),
                 )  # fmt: skip
         except OSError as error:
             self._close(*fds)

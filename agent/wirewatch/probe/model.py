@@ -12,6 +12,7 @@ from wirewatch.core.statistics import Streak
 from wirewatch.core.types import Absent, Finding, Health, Subject, whole
 from wirewatch.probe.gate import GateFacts, GateLimits, Refusal, SkipReason, Stillness
 from wirewatch.probe.history import HistoryCursor
+from wirewatch.probe.holds import FOLDER
 from wirewatch.probe.measurement import CollectiveRates, Measured
 from wirewatch.verdict.straggler.naming import StragglerWatch
 from wirewatch.verdict.straggler.signals import StragglerPolicy
@@ -71,6 +72,12 @@ class ProbeOptions(Options):
     """Processes of the engine gloo, which needs no GPU."""
     prober: str = ""
     """Socket of `wirewatch prober`, where that runs the probes; "" where the agent runs them itself."""
+
+    holds: str = FOLDER
+    """Folder in which schedulers hold probes off, "" for none: docs/giving-way.md.
+
+    Read at the start alone.
+    """
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
@@ -202,8 +209,8 @@ class ProbeMemory:
     collectives. `gpu_seconds` since start. `skipped`: when (monotonic seconds) each reason was last
     counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
     since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
-    nothing. `fresh_until`: monotonic seconds at which its results are withdrawn. `seen`: the newest row of
-    the history that is in here.
+    nothing. `holds`: whose holds were there last. `fresh_until`: monotonic seconds at which its results are
+    withdrawn. `seen`: the newest row of the history that is in here.
     """
 
     still: Stillness = field(default_factory=Stillness)
@@ -232,6 +239,7 @@ class ProbeMemory:
     clean: bool = False
     seen: HistoryCursor | None = None
     past: tuple[PastProbe, ...] = ()
+    holds: tuple[str, ...] = ()
 
     def count(self) -> int:
         """Probes so far, however they ended."""

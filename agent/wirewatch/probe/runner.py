@@ -12,12 +12,13 @@ from typing import Self
 
 from wirewatch.core.account import Account
 from wirewatch.core.nvml import Pids, foreign_processes
-from wirewatch.core.ports import Clock, Gpu, Nvml, Order, Sysfs
+from wirewatch.core.ports import Clock, Gpu, Hold, Nvml, Order, Sysfs
 from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part, Plan, Probed, ProbedGpu
 from wirewatch.core.types import Absent, value_or
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.probe import counters
 from wirewatch.probe.counters import CounterReader, Counters
+from wirewatch.probe.holds import HoldFolder, HoldStarting
 from wirewatch.probe.launcher import WORKER, StartError, Worker, interpret
 from wirewatch.probe.setup import find_engine
 from wirewatch.probe.workfolder import work_folder
@@ -46,9 +47,9 @@ class ProbeRunner:
 
     def __init__(
         self, around: RunnerPorts, state: StateFolder | None = None,
-        inherited: Mapping[str, str] | None = None, command: Sequence[str] = WORKER,
+        inherited: Mapping[str, str] | None = None, command: Sequence[str] = WORKER, holds: str = "",
     ) -> None:  # fmt: skip
-        self._around = around
+        self._around, self._holds = around, HoldFolder(holds)
         self._state = state
         self._inherited = os.environ if inherited is None else inherited
         self._command = command
@@ -83,6 +84,10 @@ class ProbeRunner:
                 self._unusable = why
             yield why
 
+    def holds(self) -> Sequence[Hold] | Absent:
+        """The holds of the folder of this node."""
+        return self._holds.active()
+
     def give_way(self, why: str) -> None:
         """Kill a probe that runs, and start none until `resume`; `why` in words. Waits for nothing."""
         self._lease.withdraw(why)
@@ -110,21 +115,28 @@ class ProbeRunner:
         self._stuck = None
         with self._running, ExitStack() as stack:
             try:
-                folder = stack.enter_context(work_folder(self._inherited))
-            except OSError as error:
-                return self._nothing(order, "failed", f"no place for the worker's log: {error.strerror}")
-            try:
+                # Nobody waits for a worker without GPUs.
+                lock = stack.enter_context(self._holds.probing()) if order.gpus else None
+                if (ended := order.unwanted()) is not None:
+                    return self._nothing(order, "preempted", ended)
                 reader = CounterReader(self._around.nvml, order.gpus)
                 run = _Run(self._around, order, self._lease, self._keep, reader)
-                return run.run(folder, self._inherited, self._command)
-            except Withdrawn as error:
-                return self._nothing(order, "preempted", str(error))
-            except StartError as error:
-                return self._nothing(order, "failed", str(error))
+                keeps = () if lock is None else (lock,)
+                return run.run(self._folder(stack), self._inherited, self._command, keeps)
+            except (Withdrawn, HoldStarting, StartError) as error:
+                outcome: Outcome = "failed" if isinstance(error, StartError) else "preempted"
+                return self._nothing(order, outcome, str(error))
             except (OSError, RuntimeError) as error:
                 # No thread could be started, or a port broke: the probe counts as one that failed.
                 log.exception("the probe broke off")
                 return self._nothing(order, "failed", f"the probe broke off: {error!r}")
+
+    def _folder(self, stack: ExitStack) -> Path:
+        """The folder of this probe; raises StartError."""
+        try:
+            return stack.enter_context(work_folder(self._inherited))
+        except OSError as error:
+            raise StartError(f"no place for the worker's log: {error.strerror}") from error
 
     def _keep(self, worker: Worker) -> None:
         self._stuck = worker
@@ -282,7 +294,9 @@ class _Run:
     clocks: tuple[Clocks, ...] = ()
     peak: dict[str, int] = field(default_factory=dict)
 
-    def run(self, folder: Path, inherited: Mapping[str, str], command: Sequence[str]) -> Probed:
+    def run(
+        self, folder: Path, inherited: Mapping[str, str], command: Sequence[str], keeps: Sequence[int]
+    ) -> Probed:
         """Raises StartError or Withdrawn when the worker cannot be started."""
         order, at, nvml, sysfs = self.order, self.around.clock.now(), self.around.nvml, self.around.sysfs
         memory = [counters.memory_used(nvml, gpu) for gpu in order.gpus]
@@ -294,10 +308,10 @@ class _Run:
             before = {g.key: value_or(foreign_processes(nvml, sysfs, g), nobody) for g in order.gpus}
         sent = counters.sent_bytes(sysfs)
         plan = replace(order.plan, log=str(folder / "nccl.log"), pauses=True)
-        worker = self.lease.take(lambda: Worker(plan, folder, inherited, command))
+        worker = self.lease.take(lambda: Worker(plan, folder, inherited, command, keeps))
         try:
             with Guard(
-                nvml, sysfs, order.gpus, before, Session(worker.pid), order.allocations, order.withdrawn
+                nvml, sysfs, order.gpus, before, Session(worker.pid), order.allocations, order.unwanted
             ) as guard:  # fmt: skip
                 outcome, why = self._watch(worker, guard)
         finally:

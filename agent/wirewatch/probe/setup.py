@@ -22,6 +22,7 @@ from wirewatch.probe.gate import (
     Stillness,
     candidates,
     new_allocations,
+    new_holds,
     no_gpus,
     read_facts,
     refuse,
@@ -220,7 +221,7 @@ def prepare(hardware: Hardware, wanted: ProbeRequest, still: Stillness) -> Prepa
         return Prepared(no_gpus(hardware), still, Refusal(SkipReason.NO_ENGINE, engine.detail))
     if wanted.options.engine == "gloo":
         # It touches no GPU, so no process can be in its way.
-        order = _order(wanted, engine, cpu_scene(wanted.options.ranks), lambda: None)
+        order = _order(wanted, engine, cpu_scene(wanted.options.ranks))
         return Prepared(no_gpus(hardware), still, order)
     listed = hardware.nvml.gpus()
     if isinstance(listed, Absent):
@@ -289,15 +290,18 @@ def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: Gat
     if isinstance(scene, Absent):
         return Refusal(SkipReason.BLIND, f"the topology cannot be read: {scene}")
     allocations = (lambda: None) if wanted.force else new_allocations(hardware, gpus, facts)
-    return _order(wanted, engine, scene, allocations)
+    return _order(wanted, engine, scene, allocations, new_holds(hardware, gpus, facts, wanted.owner))
 
 
-def _order(wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callable[[], str | None]) -> Order:
+def _order(
+    wanted: ProbeRequest, engine: str, scene: Scene, allocations: Callable[[], str | None] = lambda: None,
+    held: Callable[[], str | None] = lambda: None,
+) -> Order:  # fmt: skip
     plan = wanted.variation.of(plan_of(wanted.options, engine, scene))
     return Order(
         plan=plan, gpus=scene.gpus, conditions=scene.conditions,
         settings=scene.settings, allocations=allocations, by=wanted.by, forced=wanted.force,
-        deadline=wanted.options.kill_after,
+        deadline=wanted.options.kill_after, held=held,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from wirewatch.probe.gate import (
     Stillness,
     candidates,
     new_allocations,
+    new_holds,
     read_facts,
     refuse,
     watch_users,
@@ -100,7 +101,8 @@ def _ordered(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> O
         return refusal
     gpus = candidates(facts, asked.owner)[: work.ranks]
     names = [gpu.uuid for gpu in gpus]
-    return peer_order(hardware, asked, gpus, names, new_allocations(hardware, gpus, facts))
+    order = peer_order(hardware, asked, gpus, names, new_allocations(hardware, gpus, facts))
+    return replace(order, held=new_holds(hardware, gpus, facts, asked.owner))
 
 
 def peer_order(

@@ -7,7 +7,7 @@ import pytest
 from tests.node.collectors.drawn import Watched
 from tests.node.probe.idle import idle_gpus
 from wirewatch.core.account import Account, Comm, Connection
-from wirewatch.core.ports import Order, SlurmJob
+from wirewatch.core.ports import Hold, Order, SlurmJob
 from wirewatch.core.probe import (
     ALL_REDUCE,
     PROBED_SCHEMA,
@@ -170,6 +170,20 @@ def test_gpus_of_a_job_are_for_that_job_alone() -> None:
     assert part(node)[0] == "refused"
     assert part(node, owner="slurm:7") == ("", "")
     assert [gpu.uuid for gpu in node.probes.ordered[0].gpus] == ["GPU-2", "GPU-3"]
+
+
+def test_a_pair_gives_way_to_holds_but_to_that_of_its_own_job() -> None:
+    node = Node()
+    node.jobs.told = [SlurmJob("7", "RUNNING", (0, 1))]
+    own, other = (Hold(f"slurm:{job}", 1e9, None) for job in (7, 8))
+    node.probes.held = [own]
+    assert part(node, owner="slurm:7") == ("", "")
+    order = node.probes.ordered[0]
+    assert order.unwanted() is None
+    node.probes.held = [own, other]
+    assert (order.unwanted() or "").startswith("slurm:8 was given GPUs")
+    cause, why = part(node, owner="slurm:7")
+    assert (cause, why.startswith("hold: slurm:8 holds GPUs")) == ("refused", True)
 
 
 def test_fewer_gpus_than_the_plan_takes_are_refused() -> None:

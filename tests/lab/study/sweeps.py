@@ -114,7 +114,7 @@ class Node:
         for case in order.plan.cases:
             if self.hangs(case):
                 self.idle.clock.seconds += 1e6
-            why = "GPU 0 has a process" if self.comes == 0 else order.withdrawn()
+            why = "GPU 0 has a process" if self.comes == 0 else order.unwanted()
             failure = Failure("preempted", why, document=False) if why else self.fails(order, case)
             if failure is not None:
                 return probed(order, tuple(done), failure)

@@ -24,8 +24,8 @@ from tests.lab.study.sweeps import (
     probed,
     timed,
 )
-from wirewatch.core.ports import Order
-from wirewatch.core.probe import Case, Probed
+from wirewatch.core.ports import Hold, Order
+from wirewatch.core.probe import Case, Probed, Timed
 from wirewatch_lab.study.records import keys, read_records, study_of
 from wirewatch_lab.study.summary import summary_lines
 from wirewatch_lab.study.sweep import SweepRun, batches, start_seconds, usual_seconds
@@ -71,6 +71,21 @@ def test_the_order_is_drawn_again_for_each_repeat_and_is_the_seeds_alone() -> No
     orders = [tuple(order) for seed in range(5) for order in names(seed)]
     assert len(set(orders)) > 5
     assert all(Counter(order) == Counter(orders[0]) for order in orders)
+
+
+def test_a_sweep_gives_way_to_a_hold_and_goes_on_after_it(tmp_path: Path) -> None:
+    node = Node(tmp_path / "sweep")
+
+    def hold(timed: Timed) -> Timed:
+        node.idle.probes.held = [Hold("slurm:7", 1e9, None)]
+        return timed
+
+    node.answered = hold
+    done = node.sweep(header())
+    assert (done.how, done.why.startswith("slurm:7 was given GPUs")) == ("gave_way", True)
+    node.idle.probes.held, node.answered = (), lambda timed: timed
+    assert node.sweep().how == "complete"
+    assert sorted(measured(node.folder)) == ALL
 
 
 @given(st.lists(st.integers(1, len(ALL) - 1), min_size=1, max_size=12), st.sampled_from(["comes", "stops"]))

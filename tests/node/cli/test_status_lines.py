@@ -161,11 +161,11 @@ def test_the_headline_of_a_probe(expected: Any, ratio: Any, text: str) -> None:
 
 def test_the_probe_and_its_gate() -> None:
     collectors = [SimpleNamespace(collector="probe")]
-    shut = SimpleNamespace(open=False, detail="a job runs", reason="busy")
+    shut = SimpleNamespace(open=False, detail="a job runs", reason="busy", holds=[])
     about = SimpleNamespace(probe=None, gate=shut, collectors=collectors)
     assert line("probe", about) == [("none yet", ""), ("none now: a job runs (busy)", "quiet")]
-    about.gate = SimpleNamespace(open=True)
-    assert line("probe", about) == [("none yet", "")]
+    about.gate = SimpleNamespace(open=True, holds=["slurm:7", "slurm:8"])
+    assert line("probe", about) == [("none yet", ""), ("held off by slurm:7, slurm:8", "quiet")]
     about.collectors = []
     assert line("probe", about) == [("switched off", "quiet")]
 

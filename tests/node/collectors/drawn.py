@@ -14,6 +14,7 @@ from wirewatch.core.ports import (
     Answer,
     Gpu,
     Hardware,
+    Hold,
     KernelLog,
     NvmlCost,
     Order,
@@ -230,6 +231,7 @@ class Probes:
     holder: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     ordered: list[Order] = field(default_factory=list)
+    held: Sequence[Hold] | Absent = ()
 
     def engine(self, _wanted: str) -> str | Absent:
         return self.name
@@ -240,6 +242,9 @@ class Probes:
     @contextmanager
     def lock(self) -> Iterator[str | None]:
         yield self.holder
+
+    def holds(self) -> Sequence[Hold] | Absent:
+        return self.held
 
     def run(self, order: Order) -> Probed:
         assert self.result is not None

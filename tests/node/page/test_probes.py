@@ -131,6 +131,14 @@ def test_a_gate_that_is_shut_says_why() -> None:
     assert (line.text, line.tone) == ("No probe may run now: a process uses a GPU (4711).", "quiet")
 
 
+def test_holds_are_named_whatever_else_keeps_probes_off() -> None:
+    told = content()
+    for one in (told.probes.gate, Gate(open=False, reason="busy", meaning="m", detail="d", engine=None)):
+        held = replace(one, holds=["slurm:7", "slurm:8"])
+        line = probes_section(replace(told, probes=replace(told.probes, gate=held)), WHY).lines[-1]
+        assert (line.text, line.tone) == ("Probes are held off by slurm:7, slurm:8.", "quiet")
+
+
 def test_copies_that_moved_nothing_are_their_own_median() -> None:
     copies = [PeerCopy(0, 1, 0.0, direct=True), PeerCopy(1, 0, 0.0, direct=True)]
     (table,) = matrix_section(content(copies=copies), WHY).tables

@@ -59,13 +59,13 @@ class Changing(Gpus):
 class Rig:
     """One prober; its workers' process ids are in `pid_file`, all that they inherit in `inherited`."""
 
-    def __init__(self, folder: Path, command: Sequence[str] = workers.COMMAND) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = workers.COMMAND, holds: str = "") -> None:
         self.nvml = Changing()
         self.files = Files()
         self.pid_file = folder / "pid"
         self.inherited: dict[str, str] = {**os.environ, workers.PID_FILE: str(self.pid_file)}
         around = RunnerPorts(self.nvml, self.files, StillClock())
-        self.prober = ProbeRunner(around, None, self.inherited, command)
+        self.prober = ProbeRunner(around, None, self.inherited, command, holds)
 
     def run(self, name: str = "", deadline: float = 10.0, **changes: Any) -> Probed:
         """One probe with the worker of this name."""
@@ -94,9 +94,14 @@ def open_files() -> int:
 
 
 def main() -> None:
-    """A probe with the worker or module of this name; in a thread and ended by SIGTERM, as in the daemon."""
+    """A probe with the worker or module of this name; in a thread and ended by SIGTERM, as in the daemon.
+
+    Beside the file for its process id there may be a folder of holds.
+    """
     name, pid_file, threaded = sys.argv[1], Path(sys.argv[2]), "thread" in sys.argv[3:]
-    rig = Rig(pid_file.parent, ("-m", name) if "." in name else workers.COMMAND)
+    rig = Rig(
+        pid_file.parent, ("-m", name) if "." in name else workers.COMMAND, str(pid_file.with_name("holds"))
+    )
     if not threaded:
         rig.run(name, 60.0)
         return

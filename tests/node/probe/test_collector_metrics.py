@@ -192,7 +192,8 @@ def test_every_count_is_there_from_the_start() -> None:
     assert series(told, "probe_last_success_timestamp_seconds") == {(): 0}
     assert series(told, "probe_gpu_seconds_total") == {(): 0.0}
     assert series(told, "probe_fresh") == {(): 0}
-    assert len(told) == len(OUTCOMES) + len(SkipReason) + 3
+    assert series(told, "probe_holds") == {(): 0}
+    assert len(told) == len(OUTCOMES) + len(SkipReason) + 4
 
 
 def test_runs_cost_and_time_are_reported_of_every_probe() -> None:

@@ -48,7 +48,7 @@ class Port:
         return self.web.counts.report.refused[reason]
 
     async def until_refused(self, reasons: str | tuple[str, ...], times: int = 1) -> None:
-        """Wait until `times` clients were refused for `reasons` in all; a slow machine shifts their shares."""
+        """Wait until `times` clients were refused for `reasons` in all: a slow machine shifts shares."""
         counted = (reasons,) if isinstance(reasons, str) else reasons
         while sum(map(self.refused, counted)) < times:  # noqa: ASYNC110 - a count has no event
             await asyncio.sleep(0.05)

@@ -162,6 +162,13 @@ def test_the_rate_of_survivors_is_published(report: Report) -> None:
     assert "2 of 3" in report.checks[0]["told"]
 
 
+def test_start_ups_under_a_hold_stand_beside_the_others(report: Report) -> None:
+    startup.judge(report, [_start(0, 101 * GIB)], [startup.Turn(0.0, 2.0, "preempted")], 1)
+    startup.judge(report, [_start(0, 99 * GIB)], [startup.Turn(0.0, 2.0, "preempted")], 1, held=True)
+    assert (report.data["survived"], report.data["survived_held"]) == (0, 1)
+    assert failed(report) == ["every start-up survives probes back to back"]
+
+
 def test_start_ups_that_met_no_probe_prove_nothing(report: Report) -> None:
     startup.judge(report, [_start(0, 99 * GIB, met=False)], [], 1)
     assert failed(report) == ["start-ups and probes did meet"]
