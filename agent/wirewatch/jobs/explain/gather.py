@@ -63,14 +63,17 @@ def jobs_of(state: NodeState, now: float, host: str = "") -> tuple[JobEvidence, 
 
 
 def switch_on(collector: str) -> str:
-    """What switches a collector on."""
+    """Return the words for switching a collector on."""
     return f"set enabled = true under [collectors.{collector}] and reload the daemon"
 
 
 def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -> JobEvidence:
-    """The evidence with how busy the busiest thread of each process (by pid) was; the least on each GPU."""
+    """Return the evidence with how busy the busiest thread of each process (by pid) was.
+
+    Of a GPU it is the least of its processes, and not known where that of any of them is not.
+    """
     gpus = tuple(
-        replace(gpu, thread=_least([threads[p] for p in gpu.pids if p in threads])) for gpu in evidence.gpus
+        replace(gpu, thread=_least([threads.get(p, _NO_THREADS) for p in gpu.pids])) for gpu in evidence.gpus
     )
     seen = any(not isinstance(gpu.thread, Absent) for gpu in gpus)
     reasons = (str(one) for one in threads.values() if isinstance(one, Absent))
@@ -79,7 +82,7 @@ def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -
 
 
 def with_settings(evidence: JobEvidence, read: Sequence[JobSettings]) -> JobEvidence:
-    """The evidence with settings that were read beside the daemon, where it could not read them itself."""
+    """Return the evidence with settings that were read beside the daemon, where it could not read them."""
     known = {one.pid: one for one in read}
     own = {one.pid: one for one in evidence.settings if not isinstance(one.settings, Absent)}
     merged = tuple({**known, **own}.values())
@@ -109,13 +112,13 @@ def _of_gpus(state: NodeState, uuids: Iterable[str], now: float) -> JobEvidence:
 
 
 def _owners(state: NodeState) -> Mapping[int, str]:
-    """Whose each process on the GPUs is; empty where that is not read now."""
+    """Return the owner of each process on the GPUs; empty where that is not read now."""
     facts = _facts(state, HangFacts, HANGS)
     return facts.owners if facts else {}
 
 
 def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
-    """The evidence with findings, what lockstep says, and which sources are watched."""
+    """Return the evidence with findings, hints of lockstep, and the sources that are watched."""
     made = replace(
         evidence, hang=_hang(state, evidence), findings=tuple(_findings(state, evidence)),
         ledger=_ledger(state, evidence), standing=_standing(state, evidence),
@@ -130,7 +133,7 @@ def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
 
 
 def _hang(state: NodeState, evidence: JobEvidence) -> HungJob | None:
-    """The hang of this job."""
+    """Return the hang of this job."""
     for hang in _hanging(state):
         if _is_of(hang.processes, evidence):
             suspected = hang.kind is HangKind.SUSPECTED
@@ -165,7 +168,7 @@ def _ledger(state: NodeState, evidence: JobEvidence) -> JobLedger | Absent:
     pids = tuple(pid for one in found for pid in one.pids)
     return JobLedger(
         found[0].name, pids, min(one.since for one in found), any(one.starting for one in found), short, long,
-        behind,
+        behind, len(found) == 1 and found[0].one_job,
     )  # fmt: skip
 
 
@@ -242,7 +245,7 @@ def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
          "NVML does not say it of these GPUs"),
         (EvidenceSource.BURSTS, BURSTS, [gpu.plateau for gpu in evidence.gpus], "no look at its GPUs yet"),
     ):  # fmt: skip
-        known = not all(isinstance(value, Absent) for value in values)
+        known = bool(values) and not any(isinstance(value, Absent) for value in values)
         yield SourceStatus(
             source, known, "" if known else _status(state, collector) or why, switch_on(collector)
         )
@@ -318,8 +321,9 @@ def _with_source(evidence: JobEvidence, status: SourceStatus) -> JobEvidence:
 
 
 def _least(values: Sequence[float | Absent]) -> float | Absent:
+    unknown = next((one for one in values if isinstance(one, Absent)), _NO_THREADS)
     known = [one for one in values if not isinstance(one, Absent)]
-    return min(known) if known else next(iter(values), _NO_THREADS)
+    return min(known) if known and len(known) == len(values) else unknown
 
 
 def _pids(state: NodeState, now: GpuNow) -> tuple[int, ...]:

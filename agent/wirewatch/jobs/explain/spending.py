@@ -8,7 +8,7 @@ from functools import partial
 from wirewatch.core import words
 from wirewatch.core.types import Absent
 from wirewatch.jobs.explain.words import in_words, percent
-from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent, is_share
 
 NAMED = 0.05
 """Share of the time from which on waiting is a wall. Ranks of healthy jobs were waited for 3.9 % at most."""
@@ -44,7 +44,7 @@ class TimeShare:
 
 @dataclass(frozen=True, slots=True)
 class JobSpending:
-    """Both windows of a job's ledger; at least one of them has a GPU."""
+    """Both windows of a job's ledger, of the GPUs whose shares can be; at least one of them has a GPU."""
 
     short: Gpus
     long: Gpus
@@ -76,7 +76,7 @@ class JobSpending:
 
     def late(self) -> list[str]:
         """Return the GPUs (UUID) that are waited for and hardly wait themselves, the costliest first."""
-        seen = {uuid for one in (*self.short, *self.long) for uuid in one.waits_for}
+        seen = {uuid for one in self._every for uuid in one.waits_for} & {one.gpu for one in self._every}
         cost = {uuid: self.waited(uuid).value for uuid in sorted(seen)}
         named = [uuid for uuid, value in cost.items() if value >= NAMED]
         free = [uuid for uuid in named if self.own(uuid, Spent.LOCAL_RANK).value < HALF * cost[uuid]]
@@ -103,10 +103,8 @@ class JobSpending:
         return min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
 
     def lost(self) -> float:
-        """Return the mean share in which GPUs wait, or may wait, or the wire is slow or not judged."""
-        kinds = (*WAITING, Spent.BEYOND)
-        seen = (gpus for gpus in (self.judged, self.short) if gpus)
-        return max(_unjudged(gpus) + sum(mean_of(gpus, kind) for kind in kinds) for gpus in seen)
+        """Return the greatest share in which a GPU waits, or may wait, or its wire is slow or not judged."""
+        return max(one.unjudged + one.shares.get(Spent.BEYOND, 0.0) + _waits(one) for one in self._every)
 
     @property
     def covered(self) -> float:
@@ -119,12 +117,15 @@ class JobSpending:
 
     def most_waiting(self) -> float:
         """Return the greatest share that any GPU waits, or may wait, in either window."""
-        every = (*self.short, *self.long)
-        return max(sum(one.shares.get(kind, 0.0) for kind in WAITING) for one in every)
+        return max(map(_waits, self._every))
+
+    @property
+    def _every(self) -> Gpus:
+        return (*self.short, *self.long)
 
     @property
     def judged(self) -> Gpus:
-        """The window that counts where nothing is new: the long one once it covers enough."""
+        """Return the window that counts where nothing is new: the long one once it covers enough."""
         return self.long if _seconds(self.long) >= COVERED or not self.short else self.short
 
     @property
@@ -135,16 +136,33 @@ class JobSpending:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Each window in words."""
+        """Return each window in words."""
         both = (gpus for gpus in (self.long, self.short) if gpus)
         return tuple(f"in the last {words.span(_seconds(one))}: {in_words(shares_of(one))}" for one in both)
 
 
 def spending(ledger: JobLedger | Absent) -> JobSpending | None:
-    """Return the ledger of a job over its GPUs; None where there is none."""
-    if isinstance(ledger, Absent) or not (ledger.short or ledger.long):
+    """Return the ledger of a job over its GPUs; None where there is none.
+
+    A GPU whose shares cannot be has none.
+    """
+    if isinstance(ledger, Absent):
         return None
-    return JobSpending(ledger.short, ledger.long)
+    odd = {one.gpu for one in (*ledger.short, *ledger.long) if not _is_sound(one)}
+    short, long = (tuple(o for o in gpus if o.gpu not in odd) for gpus in (ledger.short, ledger.long))
+    return JobSpending(short, long) if short or long else None
+
+
+def _is_sound(one: GpuLedger) -> bool:
+    """Tell whether shares can be of one GPU's time: all of 0 to 1, and 1 together."""
+    parts = (*one.shares.values(), *one.waits_for.values(), one.unjudged, one.waiting)
+    whole = 0 <= one.seconds < math.inf and math.isclose(math.fsum(one.shares.values()), 1, abs_tol=0.01)
+    return whole and all(map(is_share, parts))
+
+
+def _waits(one: GpuLedger) -> float:
+    """Return the share in which a GPU waits, or may wait."""
+    return sum(one.shares.get(kind, 0.0) for kind in WAITING)
 
 
 def ledger_shares(ledger: JobLedger | Absent) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""Which wall a running job hits: the decision, over all that is known of it. Pure.
+"""Deciding which wall a running job hits, over all that is known of it. Pure.
 
 In this order: a hang; a job that stands still; its first minute; the largest share of its ledger that is not
-computing, with all that explains it; memory. Without a ledger the other evidence names what it can, and
-nobody says that nothing holds the job up.
+computing, with all that explains it; memory. Without a ledger the other evidence names what it can, with low
+certainty, and nobody says that nothing holds the job up.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,12 +12,14 @@ from wirewatch.core.types import Absent, value_or
 from wirewatch.core.words import count, either, first, span
 from wirewatch.jobs.explain.evidence import (
     NOT_BEGUN,
+    NOT_WATCHED,
     Certainty,
     EvidenceSource,
     JobAnswer,
     JobEvidence,
     JobGpu,
     Wall,
+    sound,
 )
 from wirewatch.jobs.explain.late import DISAGREES, late_walls
 from wirewatch.jobs.explain.ranks import communicators, rank_name
@@ -57,6 +59,11 @@ SPINS, REST = 0.95, 1.2
 """Share of the time in which a GPU is busy that waits in a kernel; its power over that of an idle one."""
 _GPUS = 8
 """Names in a sentence."""
+_NOT_ONE = ", nor that they are of one job"
+_DECIDE = (EvidenceSource.TAP, EvidenceSource.ACTIVITY, EvidenceSource.HANGS)
+"""Sources that would show a wall where the ledger shows none."""
+FULL_SPEED = 0.9
+"""Share of what is expected from which on a wire gives what it should."""
 _COARSE = ("utilisation of the last second only: GPM windows would be surer",)
 _HOST = (
     "look at what the processes wait for, with `py-spy dump --pid` and `iostat`",
@@ -69,7 +76,8 @@ _LAUNCH = (
 
 
 def decide(evidence: JobEvidence) -> JobAnswer:
-    """The wall that a job hits, with what shows it, what is not known, and what to do; pure."""
+    """Return the wall that a job hits, with what shows it, what is not known, and what to do; pure."""
+    evidence = sound(evidence)
     answer = _hang(evidence) or _standing(evidence)
     if answer is None and evidence.ledger == NOT_BEGUN:
         answer = found if _timed(evidence, found := _by_shares(evidence)) else _NOT_YET
@@ -81,18 +89,22 @@ def decide(evidence: JobEvidence) -> JobAnswer:
 
 
 def _by_shares(evidence: JobEvidence) -> JobAnswer:
-    """The answer by the largest share; a wall that the ledger does not show is a doubt of another answer."""
+    """Return the answer by the largest share; a wall that the ledger does not show is a doubt of another."""
     spent = spending(evidence.ledger)
+    blind = _blind(evidence, spent)
     found = _walls(evidence, spent)
     walls = [one for one in found if DISAGREES not in one.doubts or value_or(one.cost, 0.0) >= NAMED]
     unseen = tuple(one.sentence for one in found if one not in walls)
-    answer = _joined(walls) or _memory(evidence) or _no_wall(evidence, spent, unseen)
+    answer = _joined(walls) or blind or _memory(evidence)
     if spent is None:
-        return answer
-    firm = answer.certainty is not Certainty.HIGH or not (spent.uncertain or unseen)
+        # The ledger would decide.
+        return replace(answer or _NOT_YET, certainty=Certainty.LOW)
+    answer = answer or _no_wall(evidence, spent, unseen)
+    firm = evidence.one_job and evidence.watches(EvidenceSource.HANGS)
+    firm = firm and not (blind or unseen or spent.uncertain)
     return replace(
-        answer, certainty=answer.certainty if firm else Certainty.MEDIUM,
-        because=(*answer.because, *spent.texts), doubts=(*answer.doubts, *unseen),
+        answer, because=(*answer.because, *spent.texts), doubts=(*answer.doubts, *unseen),
+        certainty=answer.certainty if firm or answer.certainty is Certainty.LOW else Certainty.MEDIUM,
     )  # fmt: skip
 
 
@@ -149,9 +161,9 @@ _NOT_YET = JobAnswer(
 
 
 def _timed(evidence: JobEvidence, answer: JobAnswer) -> bool:
-    """Tell whether windows of timed collectives name what an answer names, and the ledger shows it."""
-    job = evidence.job
-    if isinstance(job, Absent) or answer.certainty is Certainty.LOW:
+    """Tell whether windows of timed collectives name what an answer names, and no ledger contradicts it."""
+    job, begun = evidence.job, evidence.ledger != NOT_BEGUN
+    if isinstance(job, Absent) or (begun and answer.certainty is Certainty.LOW):
         return False
     named = job.late is not None and answer.gpu == job.late.gpu
     return named or (job.wire is not None and answer.wall is Wall.SLOW_WIRE)
@@ -190,10 +202,8 @@ def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection
         sentence = f"{waited} is waiting that could not be attributed{_spinning(evidence, spent)}."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, waited.value, advice=advice))
     elif share.value >= NAMED:
-        sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait."
-        found.append(
-            JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, share.value, advice=_switches(evidence))
-        )
+        sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait"
+        found.append(_not_known(evidence, f"{sentence}{_NOT_ONE * (not evidence.one_job)}.", cost=share.value))
     if each.value >= EACH_OTHER and not accused:
         sentence = f"Collectives: the GPUs wait for each other {each}, and for no single one."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, each.value, advice=advice))
@@ -220,7 +230,7 @@ def _spinning(evidence: JobEvidence, spent: JobSpending) -> str:
 def idle_wall(
     evidence: JobEvidence, spent: JobSpending | None, accused: Collection[str] = ()
 ) -> JobAnswer | None:
-    """The answer where nothing runs on GPUs for much of the time; None elsewhere.
+    """Return the answer where nothing runs on GPUs for much of the time; None elsewhere.
 
     Every GPU counts by itself: where some are idle and the others are not, these may wait for them.
     """
@@ -272,13 +282,14 @@ def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpen
         )
         because = (*because, f"the busiest thread of a process is on a core {busy} of the time")
     sleep = "their processes sleep" if len(idle) > 1 else "its process sleeps"
-    if threads and 1 - max(threads) >= ASLEEP * share:
+    every = len(threads) == len(idle)
+    if every and 1 - max(threads) >= ASLEEP * share:
         return JobAnswer(
             Wall.HOST,
             f"Host: {nothing}, and {sleep}{meanwhile}: waiting for data, storage or another process.",
             Certainty.HIGH, because=because, advice=_HOST,
         )  # fmt: skip
-    if threads and 1 - min(threads) <= AWAKE * share:
+    if every and 1 - min(threads) <= AWAKE * share:
         return JobAnswer(
             Wall.LAUNCH_GAPS,
             f"Launch gaps: {nothing}, while the thread that launches kernels is busy {busy} of it: the "
@@ -298,7 +309,7 @@ def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpen
 
 
 def _memory(evidence: JobEvidence) -> JobAnswer | None:
-    """The answer where the memory of every GPU, as far as it is read, is busier than its arithmetic."""
+    """Return the answer where the memory of every GPU that is read is busier than its arithmetic."""
     seen = [
         (gpu.dram, gpu.math, gpu.index)
         for gpu in evidence.gpus
@@ -307,12 +318,14 @@ def _memory(evidence: JobEvidence) -> JobAnswer | None:
     if not seen or any(dram < DRAM or dram <= math for dram, math, _ in seen):
         return None
     dram, math = min(one[0] for one in seen), max(one[1] for one in seen)
+    every = len(seen) == len(evidence.gpus)
     sentence = (
-        f"Memory: the GPUs' memory is busy {percent(dram)} of the time and their arithmetic {percent(math)}: "
+        f"Memory: the {'' if every else f'read {len(seen)} of {len(evidence.gpus)} '}GPUs' memory is busy "
+        f"{percent(dram)} of the time and their arithmetic {percent(math)}: "
         "the job is bound by memory bandwidth, not by the wires."
     )
     because = tuple(f"GPU {index}: memory {percent(d)}, arithmetic {percent(m)}" for d, m, index in seen)
-    certain = Certainty.HIGH if evidence.watches(EvidenceSource.TAP) else Certainty.MEDIUM
+    certain = Certainty.HIGH if every and evidence.watches(EvidenceSource.TAP) else Certainty.LOW
     return JobAnswer(
         Wall.MEMORY, sentence, certain, dram, because=because,
         advice=(
@@ -323,7 +336,7 @@ def _memory(evidence: JobEvidence) -> JobAnswer | None:
 
 
 def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
-    """Collectives that are as fast as the wire, take much of the time, and hide behind no computation."""
+    """Return the answer where collectives take much of the time, and hide behind no computation."""
     job = evidence.job
     math = [gpu.math for gpu in evidence.gpus if not isinstance(gpu.math, Absent)]
     if isinstance(job, Absent) or not math or max(math) >= MATH:
@@ -331,12 +344,16 @@ def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer 
     share, rows = spent.of(Spent.WIRE) if spent else TimeShare(on_wire(job)), timed_rows(job)
     if share.value < COLLECTIVES:
         return None
+    ratios = [row.best_ratio or 0.0 for row in rows if not row.small]
+    full = bool(ratios) and all(ratio >= FULL_SPEED for ratio in ratios)
+    gives = "which gives what it should" if full else "of which it is not known whether it gives what it should"
     sentence = (
-        f"Collectives: {share} is on the wire, which gives what it should ({speed(rows)}); there is too much "
-        "to send, or it does not overlap with computing."
+        f"Collectives: {share} is on the wire, {gives} ({speed(rows)}); there is too much to send, or it does "
+        "not overlap with computing."
     )
+    firm = full and len(math) == len(evidence.gpus)
     return JobAnswer(
-        Wall.COLLECTIVES, sentence, Certainty.MEDIUM, share.value,
+        Wall.COLLECTIVES, sentence, Certainty.MEDIUM if firm else Certainty.LOW, share.value,
         because=(f"arithmetic is busy {percent(max(math))} of the time meanwhile",),
         advice=(
             "send less (gradient accumulation, larger buckets, lower precision) or overlap it with computing",
@@ -345,37 +362,44 @@ def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer 
     )  # fmt: skip
 
 
-def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collection[str]) -> JobAnswer:
-    """No wall found; whether there is none, the ledger of all its GPUs alone can say."""
-    comms, rows = communicators(evidence), timed_rows(evidence.job)
-    timed = [one.doubt is None and one.fresh for one in comms]
-    runs = f"the collectives run at {speed(rows)}" if rows and any(timed) else ""
-    lost = (
-        [] if spent is None else [g for g in evidence.gpus if all(one.gpu != g.uuid for one in spent.judged)]
-    )
-    if spent is not None and not lost and (unsure := _unsure(evidence, spent)):
-        return JobAnswer(Wall.NOT_KNOWN, f"Not known: {unsure}.", Certainty.LOW, advice=_switches(evidence))
-    if spent is None or lost:
-        of = f" of {first([gpu_name(gpu.index, gpu.uuid) for gpu in lost], _GPUS)}" if lost else ""
-        missing = "" if runs else "its collectives are not timed, and "
-        missing += f"the time{of} is not accounted for: its waiting ledger is not watched"
-        sentence = f"Not known what holds it up: {runs and f'{runs}, but '}{missing}."
-        return JobAnswer(
-            Wall.NOT_KNOWN, sentence, Certainty.LOW, because=(runs,) if runs else (),
-            advice=_switches(evidence),
-        )  # fmt: skip
-    nobody = bool(runs) and all(timed) and all(map(_waits_little, comms))
-    nobody = nobody and not unseen and spent.most_waiting() < NOBODY
+def _no_wall(evidence: JobEvidence, spent: JobSpending, unseen: Collection[str]) -> JobAnswer:
+    """Return the answer where no wall is found: that there is none takes all sources, and all GPUs."""
+    comms, runs = communicators(evidence), _runs(evidence)
+    nobody = bool(runs) and all(one.doubt is None and one.fresh and _waits_little(one) for one in comms)
+    nobody = nobody and not unseen and evidence.one_job and spent.most_waiting() < NOBODY
     said = (in_words(shares_of(spent.judged)), "nobody waits" if nobody else "", runs)
     seen = tuple(one for one in said if one)
-    sources = (EvidenceSource.ACTIVITY, EvidenceSource.GPU, EvidenceSource.HANGS)
-    watched = all(map(evidence.watches, sources))
-    watched = watched and not any(one.source for one in comms)
-    certain = Certainty.HIGH if nobody and watched else Certainty.MEDIUM
-    little = spent.lost() < NOBODY
-    begun = "Nothing of this node holds it up" if little else f"No cause of {percent(NAMED)} or more is known"
-    wall = Wall.NOTHING if little else Wall.COMPUTING
+    watched = all(map(evidence.watches, _DECIDE))
+    certain = Certainty.MEDIUM if watched else Certainty.LOW
+    watched = watched and evidence.watches(EvidenceSource.GPU)
+    if nobody and watched and not any(one.source for one in comms):
+        certain = Certainty.HIGH
+    nothing = nobody and watched and spent.lost() < NOBODY
+    begun = "Nothing of this node holds it up" if nothing else f"No cause of {percent(NAMED)} or more is known"
+    wall = Wall.NOTHING if nothing else Wall.COMPUTING
     return JobAnswer(wall, f"{begun}: {'; '.join(seen)}.", certain, 0.0, because=seen[1:])
+
+
+def _blind(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
+    """Return the answer where the ledger cannot say how all GPUs of a job spend their time now; else None."""
+    booked = {one.gpu for one in spent.judged} if spent else set()
+    lost = [gpu_name(gpu.index, gpu.uuid) for gpu in evidence.gpus if gpu.uuid not in booked]
+    if spent and not lost:
+        unsure = _unsure(evidence, spent)
+        return _not_known(evidence, f"Not known: {unsure}.") if unsure else None
+    runs, of = _runs(evidence), f" of {first(lost, _GPUS)}" if spent else ""
+    known = f"{runs}, but " if runs else "its collectives are not timed, and "
+    missing = f"the time{of} is not accounted for: its waiting ledger is not watched"
+    sentence = f"Not known what holds it up: {known}{missing}."
+    return _not_known(evidence, sentence, because=(runs,) if runs else ())
+
+
+def _not_known(
+    evidence: JobEvidence, sentence: str, cost: float | Absent = NOT_WATCHED, because: tuple[str, ...] = ()
+) -> JobAnswer:
+    return JobAnswer(
+        Wall.NOT_KNOWN, sentence, Certainty.LOW, cost, because=because, advice=_switches(evidence)
+    )  # fmt: skip
 
 
 def _unsure(evidence: JobEvidence, spent: JobSpending) -> str:
@@ -389,9 +413,17 @@ def _unsure(evidence: JobEvidence, spent: JobSpending) -> str:
     return f"nothing has shown lately what {first(names, _GPUS)} spent its time on" if names else ""
 
 
+def _runs(evidence: JobEvidence) -> str:
+    """Return how fast the collectives run now; empty where none is timed and judged."""
+    rows = timed_rows(evidence.job)
+    timed = any(one.doubt is None and one.fresh for one in communicators(evidence))
+    return f"the collectives run at {speed(rows)}" if rows and timed else ""
+
+
 def _waits_little(comm: CommunicatorTimes) -> bool:
-    """Tell whether no rank of its newest window waits for as much as is not called nobody."""
-    return comm.newest is not None and all(rank.waiting < NOBODY for rank in comm.newest.ranks)
+    """Tell whether all ranks here are in its newest window, and none waits for as much as is not nobody."""
+    ranks = comm.newest.ranks if comm.newest else ()
+    return len(ranks) >= max(1, len(comm.here)) and all(0 <= rank.waiting < NOBODY for rank in ranks)
 
 
 def _switches(evidence: JobEvidence) -> tuple[str, ...]:
@@ -400,16 +432,18 @@ def _switches(evidence: JobEvidence) -> tuple[str, ...]:
 
 
 def speed(rows: Sequence[OperationTimes]) -> str:
-    """Got against expected of the operation that takes most time."""
+    """Return got against expected of the operation that takes most time."""
     for row in rows:
-        if not isinstance(row.best, Absent) and not isinstance(row.expected, Absent):
+        if (row.best_ratio or 0.0) > 0:
             return f"{rate(row.best)} of {rate(row.expected)} expected"
     for row in rows:
         if not isinstance(row.busbw, Absent):
             return f"{rate(row.busbw)}, nothing known to expect"
-    if any(not row.size_bytes for row in rows):
-        return "a speed that is not known, since NCCL does not name the type of their elements"
-    return "small messages, whose time is latency"
+    if rows and all(row.small for row in rows):
+        return "small messages, whose time is latency"
+    untyped = any(not row.size_bytes for row in rows)
+    why = ", since NCCL does not name the type of their elements" if untyped else ""
+    return f"a speed that is not known{why}"
 
 
 def _doubts(evidence: JobEvidence, answer: JobAnswer) -> tuple[str, ...]:
@@ -422,6 +456,8 @@ def _doubts(evidence: JobEvidence, answer: JobAnswer) -> tuple[str, ...]:
         f"timed by {source}: without starts, algorithms and protocols, so that waiting may cost less"
         for source in sorted({comm.source for comm in communicators(evidence)} - {""})
     ]
+    if not (evidence.one_job or isinstance(evidence.ledger, Absent)):
+        found.append("whether its processes are one job is not known: nothing shows that they communicate")
     judged = ((comm.id, comm.doubt) for comm in communicators(evidence))
     return (*found, *(f"communicator {id_} is not judged: {doubt.value}" for id_, doubt in judged if doubt))
 

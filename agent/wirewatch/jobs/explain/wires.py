@@ -1,4 +1,4 @@
-"""Which wire carries a job's collectives, and what holds them up beside a rank of this node. Pure."""
+"""Naming the wire of a job's collectives, and what holds them up beside a rank of this node. Pure."""
 
 from collections.abc import Sequence
 
@@ -35,11 +35,11 @@ def on_wire(job: RunningJob) -> float:
 
 
 def wire_in_use(evidence: JobEvidence) -> str | Absent:
-    """What carries the collectives, in words with the counter that says so."""
+    """Return what carries the collectives, in words with the counter that says so."""
     job = evidence.job
     if isinstance(job, Absent):
         return _by_bytes(evidence)
-    nodes = max(comm.nodes for comm in job.communicators)
+    nodes = max((comm.nodes for comm in job.communicators), default=1)
     if nodes > 1:
         return f"{nodes} nodes: between them the network, which this node's counters show only in part"
     return _by_due(evidence, job)

@@ -42,7 +42,7 @@ class LedgerPolicy(Strict):
     """For how long a job is only starting. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Return which settings cannot be meant, in words; empty when all can."""
         return wrong_settings(
             self,
             (
@@ -69,7 +69,8 @@ class ProcessSight:
     """A process now: the kernel's letter for it, when it began, CPU seconds, bytes read and written so far.
 
     `began`: seconds since the machine was started. Bytes are Absent where only root and its owner may know,
-    `began` and `cpu` in recordings that leave them out.
+    `began` and `cpu` in recordings that leave them out. `parent`: the process that started it, 0 where that is
+    not known or has ended.
     """
 
     state: str
@@ -77,6 +78,7 @@ class ProcessSight:
     cpu: float | Absent
     read: int | Absent
     written: int | Absent
+    parent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +116,11 @@ class GpuActivity:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSurroundings:
-    """What other collectors know of running jobs.
+    """Facts of other collectors about running jobs.
 
     `counted`: monotonic seconds at which the rings of `jobs` were read. `activity` by GPU, of the window that
     ended at `seen`. `owners` of processes. `hanging`, `in_step`: GPUs of one hang each, and in lockstep.
+    `sent`: bytes over NVLink by GPU, as counted at `sent_at`.
     """
 
     jobs: tuple[TimedJob, ...] = ()
@@ -127,6 +130,8 @@ class LedgerSurroundings:
     owners: Mapping[int, str] = field(default_factory=dict)
     hanging: tuple[tuple[str, ...], ...] = ()
     in_step: tuple[str, ...] = ()
+    sent: Mapping[str, int] = field(default_factory=dict)
+    sent_at: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +186,20 @@ ProcessId = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class SpentMemory:
-    """What is remembered of one GPU while processes compute on it.
+    """The memory of one GPU while processes compute on it, first seen at `since` (monotonic seconds).
 
     `short`: one tally for each look of the last 10 s; `long`: one for each 10 s of the last 5 min. `full`:
     the sum of these but the last, which is not full yet. `worked`: something ran on it since these processes
     came. `spinning`: monotonic seconds since when it has looked as if it spins, None while it does not.
+    `sent`: its first count of bytes over NVLink since then; `moved`: it has sent some.
     """
 
     processes: frozenset[ProcessId]
     worked: bool = False
     spinning: float | None = None
+    since: float = -math.inf
+    sent: int | None = None
+    moved: bool = False
     short: tuple[SpentTally, ...] = ()
     long: tuple[SpentTally, ...] = ()
     full: SpentTally = NO_TIME
@@ -198,7 +207,7 @@ class SpentMemory:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMemory:
-    """What one look leaves for the next, at `mono` (monotonic seconds).
+    """The memory from one look to the next, at `mono` (monotonic seconds).
 
     `since`: by process, when it began or was first seen. `totals`: seconds by GPU, in the order of
     Spent, which outlive their jobs. `labels`: index and UUID of each GPU.

@@ -112,7 +112,9 @@ def spent(
 def ledger(*long: GpuLedger, short: Sequence[GpuLedger] | None = None, **changes: object) -> JobLedger:
     """The ledger of a job that goes on as it has for five minutes, unless its `short` window is given."""
     lately = tuple(replace(one, seconds=10.0) for one in (long if short is None else short))
-    made = JobLedger("slurm:4711", tuple(PIDS + n for n in range(RANKS)), 0.0, False, lately, long)  # noqa: FBT003
+    made = JobLedger(
+        "slurm:4711", tuple(PIDS + n for n in range(RANKS)), 0.0, False, lately, long, one_job=True  # noqa: FBT003
+    )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
 

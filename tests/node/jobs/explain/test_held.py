@@ -106,7 +106,7 @@ def test_no_line_is_younger_than_15_s_when_one_comes_that_is_no_surer(
 
 
 def test_each_job_has_a_line_of_its_own_and_one_that_is_gone_is_forgotten() -> None:
-    a, b, answers = ("a", "GPU-0"), ("b", "GPU-1"), HeldAnswers()
+    a, b, answers = ("a", "GPU-0", 4711.0), ("b", "GPU-1", 4712.0), HeldAnswers()
     assert answers.shown({a: LATE, b: WELL}, 0.0)[b] == HeldAnswer(WELL, 0.0)
     assert answers.shown({a: HOST}, 5.0)[a].answer == LATE
     again = answers.shown({a: HOST, b: HOST}, 6.0)
