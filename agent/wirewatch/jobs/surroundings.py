@@ -82,8 +82,9 @@ def surroundings(
 def ledger_surroundings(state: NodeState) -> LedgerSurroundings:
     """Return what a node's components know of running jobs by now, for the waiting ledger."""
     jobs, hangs, steps = state.facts(JobsFacts), state.facts(HangFacts), state.facts(LockstepFacts)
-    sent = _sent(state)
-    made = LedgerSurroundings(sent=sent.sent, sent_at=sent.mono)
+    made, sent = LedgerSurroundings(), _sent(state)
+    if sent.sent:
+        made = replace(made, sent=sent.sent, sent_at=sent.mono)
     if jobs is not None:
         made = replace(made, jobs=tuple(map(_timed, (j for j in jobs.jobs if j.live))), counted=jobs.mono)
     if hangs is not None:
@@ -116,7 +117,11 @@ def _timed(job: RunningJob) -> TimedJob:
     gpus = {one.gpu: replace(one, calls={}, bytes={}) for one in job.gpus}
     untimed = (one for one in job.communicators if one.sends or one.captured)
     partly = frozenset(str(rank.gpu) for one in untimed for rank in one.here)
-    return TimedJob(job.name, job.pids, tuple(_counted(job.communicators)), gpus, spans, partly)
+    linked = (one.here for one in job.communicators if one.doubt not in _CONTRADICT)
+    return TimedJob(
+        job.name, job.pids, tuple(_counted(job.communicators)), gpus, spans, partly,
+        tuple(tuple(str(rank.gpu) for rank in here) for here in linked),
+    )  # fmt: skip
 
 
 def _counted(some: Iterable[CommunicatorTimes]) -> Iterator[CountedCommunicator]:

@@ -87,8 +87,9 @@ def tapped(
     every = {gpu(n): GpuTime(gpu(n), str(n), 0.0, 0.0, 0.0) for n in numbers}
     every |= {one.gpu: one for one in times}
     return TimedJob(
-        name, tuple(pid(n) for n in numbers), tuple(comms), every, {one.gpu: span for one in times}
-    )
+        name, tuple(pid(n) for n in numbers), tuple(comms), every, {one.gpu: span for one in times},
+        linked=(tuple(every),),
+    )  # fmt: skip
 
 
 def around(*jobs: TimedJob, counted: float = BEGIN, **values: Any) -> LedgerSurroundings:
@@ -120,7 +121,7 @@ def job(
 class Looks:
     """Folds looks; `around` is handed to each.
 
-    `worked`: all GPUs have worked before the second look. `sending`: they have sent bytes over NVLink too, and
+    `worked`: all GPUs have worked before the second look. `sending`: they have sent bytes over NVLink, and
     the processes of each owner have one parent.
     """
 
@@ -149,9 +150,9 @@ class Looks:
             self.memory, Ok(reading, self.mono + 1e9, self.mono), self.policy, Expect()
         )
         assert findings == ()
-        if self.worked and looked:
+        if looked:
             known = {
-                key: replace(one, worked=True, moved=self.sending or one.moved)
+                key: replace(one, worked=self.worked or one.worked, moved=self.sending or one.moved)
                 for key, one in self.memory.gpus.items()
             }
             self.memory = replace(self.memory, gpus=known)

@@ -4,14 +4,13 @@ Shares are of time, 0 to 1. A source that is missing is an `Absent` with its rea
 `sources` with what switches it on: missing evidence is never evidence of health.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.hangs import StandingJob
-from wirewatch.jobs.ledger.spent import JobLedger, is_share
+from wirewatch.jobs.ledger.spent import JobLedger
 from wirewatch.jobs.times import RunningJob
 
 NOT_WATCHED = Absent(Why.MISSING, "not watched")
@@ -165,30 +164,6 @@ class JobEvidence:
     def one_job(self) -> bool:
         """Tell whether its processes are known to be one job, and not several of one owner."""
         return len(self.gpus) == 1 or (not isinstance(self.ledger, Absent) and self.ledger.one_job)
-
-
-_ODD = Absent(Why.MALFORMED, "a number that cannot be")
-_SHARES = ("utilisation", "graphics", "sm", "dram", "math", "duty", "thread")
-
-
-def sound(evidence: JobEvidence) -> JobEvidence:
-    """Return the evidence without shares that cannot be, which are not known; the ledger has its own rule."""
-    job, more = evidence.job, evidence.more
-    if not isinstance(job, Absent):
-        late = job.late if job.late and is_share(job.late.cost) else None
-        wire = job.wire if job.wire and is_share(job.wire.ratio) else None
-        times = (one for one in job.gpus if is_share(one.in_collectives) and is_share(one.waiting))
-        job = replace(job, late=late, wire=wire, gpus=tuple(times))
-    gpus = (replace(gpu, **_known(gpu, _SHARES)) for gpu in evidence.gpus)
-    return replace(
-        evidence, job=job, gpus=tuple(gpus), more=more and replace(more, **_known(more, ("more", "waiting")))
-    )
-
-
-def _known(one: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of these names, those that are no share as not known."""
-    values = {name: getattr(one, name) for name in names}
-    return {name: v if isinstance(v, Absent) or is_share(v) else _ODD for name, v in values.items()}
 
 
 class Wall(Enum):

@@ -29,7 +29,7 @@ from wirewatch.jobs.explain.evidence import (
     SourceStatus,
 )
 from wirewatch.jobs.gpugroups import gpu_groups, job_name
-from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
+from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
 from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts
 from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
 from wirewatch.jobs.times import UNTIMED, JobsFacts, RunningJob
@@ -107,21 +107,22 @@ def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
 def _of_gpus(state: NodeState, uuids: Iterable[str], now: float) -> JobEvidence:
     gpus = tuple(_gpu(state, uuid, "", ()) for uuid in uuids)
     pids = sorted(pid for gpu in gpus for pid in gpu.pids)
-    name = job_name(pids, _owners(state))
+    name = job_name(pids, _hangs(state).owners)
     return _completed(state, JobEvidence(name, now, _sorted(gpus), _NO_TAP))
 
 
-def _owners(state: NodeState) -> Mapping[int, str]:
-    """Return the owner of each process on the GPUs; empty where that is not read now."""
-    facts = _facts(state, HangFacts, HANGS)
-    return facts.owners if facts else {}
+def _hangs(state: NodeState) -> HangFacts:
+    """Return owners, hangs and jobs that stand still; none where that is not read now."""
+    return _facts(state, HangFacts, HANGS) or HangFacts(())
 
 
 def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
     """Return the evidence with findings, hints of lockstep, and the sources that are watched."""
+    hangs = _hangs(state)
     made = replace(
-        evidence, hang=_hang(state, evidence), findings=tuple(_findings(state, evidence)),
-        ledger=_ledger(state, evidence), standing=_standing(state, evidence),
+        evidence, hang=next((_hung(one) for one in hangs.now if _is_of(one.processes, evidence)), None),
+        standing=next((one for one in hangs.standing if _is_of(one.processes, evidence)), None),
+        findings=tuple(_findings(state, evidence)), ledger=_ledger(state, evidence),
     )  # fmt: skip
     made = replace(made, sources=tuple(_sources(state, made)))
     facts, here = _facts(state, LockstepFacts, LOCKSTEP), {gpu.uuid for gpu in evidence.gpus}
@@ -132,19 +133,9 @@ def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
     return made
 
 
-def _hang(state: NodeState, evidence: JobEvidence) -> HungJob | None:
-    """Return the hang of this job."""
-    for hang in _hanging(state):
-        if _is_of(hang.processes, evidence):
-            suspected = hang.kind is HangKind.SUSPECTED
-            lines = tuple(hang.snapshot.splitlines())
-            return HungJob(hang.text, hang.found, lines, hang.action, suspected=suspected)
-    return None
-
-
-def _standing(state: NodeState, evidence: JobEvidence) -> StandingJob | None:
-    facts = _facts(state, HangFacts, HANGS)
-    return next((one for one in facts.standing if _is_of(one.processes, evidence)), None) if facts else None
+def _hung(hang: HangingJob) -> HungJob:
+    lines, suspected = tuple(hang.snapshot.splitlines()), hang.kind is HangKind.SUSPECTED
+    return HungJob(hang.text, hang.found, lines, hang.action, suspected=suspected)
 
 
 def _is_of(processes: Mapping[str, Iterable[int]], evidence: JobEvidence) -> bool:
@@ -170,12 +161,6 @@ def _ledger(state: NodeState, evidence: JobEvidence) -> JobLedger | Absent:
         found[0].name, pids, min(one.since for one in found), any(one.starting for one in found), short, long,
         behind, len(found) == 1 and found[0].one_job,
     )  # fmt: skip
-
-
-def _hanging(state: NodeState) -> tuple[HangingJob, ...]:
-    """The jobs that hang; none where that is not watched now."""
-    facts = _facts(state, HangFacts, HANGS)
-    return facts.now if facts else ()
 
 
 def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu:
@@ -215,9 +200,8 @@ def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
     """GPUs of each job without the tap; largest first."""
     gpus, facts = state.facts(GpuFacts), _facts(state, LockstepFacts, LOCKSTEP)
     known = {uuid: _pids(state, now) for uuid, now in (gpus.now if gpus else {}).items() if uuid not in taken}
-    hanging = [hang.processes.keys() for hang in _hanging(state)]
-    in_step = facts.windows.keys() if facts and facts.in_step else ()
-    yield from gpu_groups(known, _owners(state), hanging, in_step)
+    hangs, in_step = _hangs(state), facts.windows.keys() if facts and facts.in_step else ()
+    yield from gpu_groups(known, hangs.owners, [one.processes.keys() for one in hangs.now], in_step)
 
 
 def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
@@ -245,7 +229,9 @@ def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
          "NVML does not say it of these GPUs"),
         (EvidenceSource.BURSTS, BURSTS, [gpu.plateau for gpu in evidence.gpus], "no look at its GPUs yet"),
     ):  # fmt: skip
-        known = bool(values) and not any(isinstance(value, Absent) for value in values)
+        # A look at bursts is of one GPU; of the other sources each GPU counts.
+        read = [not isinstance(value, Absent) for value in values]
+        known = any(read) if source is EvidenceSource.BURSTS else bool(read) and all(read)
         yield SourceStatus(
             source, known, "" if known else _status(state, collector) or why, switch_on(collector)
         )
@@ -328,7 +314,7 @@ def _least(values: Sequence[float | Absent]) -> float | Absent:
 
 def _pids(state: NodeState, now: GpuNow) -> tuple[int, ...]:
     """Return the processes of jobs on a GPU, without processes of a probe."""
-    owners = _owners(state)
+    owners = _hangs(state).owners
     return tuple(sorted(pid for pid in value_or(now.pids, ()) if owners.get(pid) != PROBE))
 
 

@@ -7,7 +7,7 @@ from wirewatch.core.types import Absent
 from wirewatch.jobs.explain.evidence import Certainty, JobAnswer, JobEvidence, Wall
 
 JobKey = tuple[str, str, float]
-"""The name of a job, its first GPU (UUID), and its start: an owner may have two jobs, also one after another."""
+"""The name of a job, its first GPU (UUID), and its start: one owner may have several jobs."""
 HOLD = 15.0
 """Seconds for which a first line holds."""
 _WELL = frozenset({Wall.NOTHING, Wall.COMPUTING})
@@ -33,9 +33,8 @@ class HeldAnswer:
 def held(previous: HeldAnswer | None, new: JobAnswer, now: float) -> HeldAnswer:
     """Return the answer that is shown at `now` (Unix seconds), after `previous` was.
 
-    While the same wall and GPU are named, the sentence holds and all else is new. Another answer holds with no
-    more certainty than is now, and one that is well ends where nothing is known. A clock that was put back holds
-    nothing.
+    While the same wall and GPU are named, the sentence holds and all else is new. Beside another answer it is
+    no surer than that. Where nothing is known now, nothing is well. A clock that went back holds nothing.
     """
     if previous is None:
         return HeldAnswer(new, now)

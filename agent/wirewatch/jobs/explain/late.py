@@ -17,6 +17,7 @@ from wirewatch.jobs.explain.evidence import (
 from wirewatch.jobs.explain.ranks import communicators, gpu_rank_name, late_name
 from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
 from wirewatch.jobs.explain.words import percent
+from wirewatch.jobs.ledger.spent import is_share
 from wirewatch.jobs.times import LateRank
 
 LESS_ACTIVE = 0.08
@@ -86,7 +87,8 @@ def _late(evidence: JobEvidence, uuid: str, spent: JobSpending | None) -> JobAns
 
 
 def _tapped(evidence: JobEvidence) -> LateRank | None:
-    return None if isinstance(evidence.job, Absent) else evidence.job.late
+    late = None if isinstance(evidence.job, Absent) else evidence.job.late
+    return late if late is not None and is_share(late.cost) else None
 
 
 def _others(evidence: JobEvidence, late: LateRank) -> str:
@@ -115,7 +117,7 @@ def _with_reason(
         )  # fmt: skip
     if spent is None and late is None:
         return replace(base, advice=(_PROBE,))
-    if (less := _less_active(evidence, gpu, spent)) is not None:
+    if spent and (less := _less_active(base.gpu, spent)):
         sure = base.certainty if late is None else Certainty.HIGH
         return _host_of(replace(base, certainty=sure), begun, less, _idle_words(spent, base.gpu))
     if late is not None and evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
@@ -152,8 +154,8 @@ def _uneven(
     evidence: JobEvidence, more: MoreWork, late: LateRank | None, share: TimeShare | None
 ) -> JobAnswer:
     who = gpu_rank_name(evidence, more.uuid)
-    amount = f"{percent(more.more)} more" if not isinstance(more.more, Absent) else "more"
-    lost = late.cost if late is not None and isinstance(more.waiting, Absent) else more.waiting
+    amount = f"{percent(more.more)} more" if is_share(more.more) else "more"
+    lost = more.waiting if is_share(more.waiting) else late.cost if late is not None else NOT_WATCHED
     lost = share.value if share else lost
     waits = "" if isinstance(lost, Absent) else f"; the others wait {share or TimeShare(lost)}"
     doubts = (*(() if late is not None else _INFERRED), *_clocks(evidence, _gpu(evidence, more.uuid)))
@@ -192,20 +194,13 @@ def _gpu(evidence: JobEvidence, uuid: str) -> JobGpu | None:
     return next((one for one in evidence.gpus if one.uuid == uuid), None)
 
 
-def _less_active(
-    evidence: JobEvidence, gpu: JobGpu | None, spent: JobSpending | None
-) -> tuple[float, float] | None:
+def _less_active(uuid: str, spent: JobSpending) -> tuple[float, float] | None:
     """Return the time in which something ran on this GPU, and on the others; None where it is as on these."""
-    if spent is None:
-        active = {g.uuid: g.graphics for g in evidence.gpus if not isinstance(g.graphics, Absent)}
-    else:
-        active = {uuid: 1 - one.value for uuid, one in spent.idle().items()}
-    if gpu is None or gpu.uuid not in active:
-        return None
-    own = active.pop(gpu.uuid)
+    active = {gpu: 1 - one.value for gpu, one in spent.idle().items()}
+    own = active.pop(uuid, 1.0)
     usual = low_median(active.values() or [0.0])
     return (own, usual) if usual - own >= LESS_ACTIVE else None
 
 
-def _idle_words(spent: JobSpending | None, uuid: str) -> str:
-    return next((one.idle for one in spent.judged if one.gpu == uuid), "") if spent else ""
+def _idle_words(spent: JobSpending, uuid: str) -> str:
+    return next((one.idle for one in spent.judged if one.gpu == uuid), "")

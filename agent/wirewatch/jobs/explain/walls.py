@@ -1,8 +1,8 @@
 """Deciding which wall a running job hits, over all that is known of it. Pure.
 
 In this order: a hang; a job that stands still; its first minute; the largest share of its ledger that is not
-computing, with all that explains it; memory. Without a ledger the other evidence names what it can, with low
-certainty, and nobody says that nothing holds the job up.
+computing, with all that explains it; memory. Without a ledger a late rank and a slow wire are named, with low
+certainty, and nothing else is said.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,7 +19,6 @@ from wirewatch.jobs.explain.evidence import (
     JobEvidence,
     JobGpu,
     Wall,
-    sound,
 )
 from wirewatch.jobs.explain.late import DISAGREES, late_walls
 from wirewatch.jobs.explain.ranks import communicators, rank_name
@@ -28,14 +27,13 @@ from wirewatch.jobs.explain.spending import (
     NAMED,
     NOBODY,
     JobSpending,
-    TimeShare,
     mean_unnamed,
     shares_of,
     spending,
 )
-from wirewatch.jobs.explain.wires import on_wire, timed_rows, wire_walls
+from wirewatch.jobs.explain.wires import timed_rows, wire_walls
 from wirewatch.jobs.explain.words import gpu_name, in_words, percent, rate
-from wirewatch.jobs.ledger.spent import RankBehind, Spent
+from wirewatch.jobs.ledger.spent import RankBehind, Spent, is_share
 from wirewatch.jobs.times import CommunicatorTimes, OperationTimes
 
 LEAST = 10.0
@@ -44,9 +42,9 @@ STILL = 10.0
 """Seconds without a call from which on a rank behind the others makes a job stand still."""
 EACH_OTHER = 0.1
 """Share of the time from which on it is said that GPUs wait for each other in turn."""
-LEAST_IDLE, COARSE_IDLE = 0.12, 0.3
+LEAST_IDLE = 0.12
 """Share of the time without anything on the GPU from which on it is a wall: 0.06 in jobs in lockstep at most,
-0.34 in one that stalls (measured on two H200); by utilisation alone, which is of the last second, more."""
+0.34 in one that stalls (measured on two H200)."""
 NOTHING_RUNS = 0.98
 DRAM, COLLECTIVES, MATH = 0.5, 0.25, 0.5
 """Shares of time from which on something is a wall. DRAM and MATH by measured windows of two H200: a job that
@@ -64,7 +62,6 @@ _DECIDE = (EvidenceSource.TAP, EvidenceSource.ACTIVITY, EvidenceSource.HANGS)
 """Sources that would show a wall where the ledger shows none."""
 FULL_SPEED = 0.9
 """Share of what is expected from which on a wire gives what it should."""
-_COARSE = ("utilisation of the last second only: GPM windows would be surer",)
 _HOST = (
     "look at what the processes wait for, with `py-spy dump --pid` and `iostat`",
     "usual are too few loader workers, slow storage, tokenisation, and checkpoints",
@@ -77,10 +74,7 @@ _LAUNCH = (
 
 def decide(evidence: JobEvidence) -> JobAnswer:
     """Return the wall that a job hits, with what shows it, what is not known, and what to do; pure."""
-    evidence = sound(evidence)
     answer = _hang(evidence) or _standing(evidence)
-    if answer is None and evidence.ledger == NOT_BEGUN:
-        answer = found if _timed(evidence, found := _by_shares(evidence)) else _NOT_YET
     if answer is None:
         answer = _by_shares(evidence)
         if not isinstance(evidence.ledger, Absent) and evidence.ledger.starting:
@@ -90,16 +84,19 @@ def decide(evidence: JobEvidence) -> JobAnswer:
 
 def _by_shares(evidence: JobEvidence) -> JobAnswer:
     """Return the answer by the largest share; a wall that the ledger does not show is a doubt of another."""
-    spent = spending(evidence.ledger)
-    blind = _blind(evidence, spent)
-    found = _walls(evidence, spent)
-    walls = [one for one in found if DISAGREES not in one.doubts or value_or(one.cost, 0.0) >= NAMED]
-    unseen = tuple(one.sentence for one in found if one not in walls)
-    answer = _joined(walls) or blind or _memory(evidence)
+    spent, late = spending(evidence.ledger), late_walls(evidence, spending(evidence.ledger))
+    found = [*late, *wire_walls(evidence, spent)]
     if spent is None:
         # The ledger would decide.
-        return replace(answer or _NOT_YET, certainty=Certainty.LOW)
-    answer = answer or _no_wall(evidence, spent, unseen)
+        return replace(_joined(found) or _unbooked(evidence, spent), certainty=Certainty.LOW)
+    accused = {one.gpu for one in late if DISAGREES not in one.doubts}
+    found += _unattributed(evidence, spent, accused)
+    rest = (idle_wall(evidence, spent, accused), _collectives(evidence, spent))
+    found += [one for one in rest if one is not None]
+    walls = [one for one in found if DISAGREES not in one.doubts or value_or(one.cost, 0.0) >= NAMED]
+    unseen = tuple(one.sentence for one in found if one not in walls)
+    blind = _blind(evidence, spent)
+    answer = _joined(walls) or blind or _memory(evidence) or _no_wall(evidence, spent, unseen)
     firm = evidence.one_job and evidence.watches(EvidenceSource.HANGS)
     firm = firm and not (blind or unseen or spent.uncertain)
     return replace(
@@ -113,9 +110,7 @@ def _hang(evidence: JobEvidence) -> JobAnswer | None:
     if hang is None:
         return None
     certain = Certainty.MEDIUM if hang.suspected else Certainty.HIGH
-    return JobAnswer(
-        Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, because=hang.evidence, advice=(hang.action,)
-    )  # fmt: skip
+    return JobAnswer(Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, (), hang.evidence, (), (hang.action,))
 
 
 def _standing(evidence: JobEvidence) -> JobAnswer | None:
@@ -154,32 +149,13 @@ _STARTING = JobAnswer(
 )  # fmt: skip
 
 
-_NOT_YET = JobAnswer(
-    Wall.NOT_KNOWN, "Not known yet: the waiting ledger has not seen this job at work.", Certainty.LOW,
-    advice=("ask again in some seconds",),
-)  # fmt: skip
-
-
 def _timed(evidence: JobEvidence, answer: JobAnswer) -> bool:
-    """Tell whether windows of timed collectives name what an answer names, and no ledger contradicts it."""
-    job, begun = evidence.job, evidence.ledger != NOT_BEGUN
-    if isinstance(job, Absent) or (begun and answer.certainty is Certainty.LOW):
+    """Tell whether windows of timed collectives name what an answer names, and the ledger shows it."""
+    job = evidence.job
+    if isinstance(job, Absent) or answer.certainty is Certainty.LOW:
         return False
     named = job.late is not None and answer.gpu == job.late.gpu
     return named or (job.wire is not None and answer.wall is Wall.SLOW_WIRE)
-
-
-def _walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
-    """Return an answer for each wall; without a ledger the first kind that there is."""
-    late = late_walls(evidence, spent)
-    found = [*late, *wire_walls(evidence, spent)]
-    if spent is None:
-        rest = [idle_wall(evidence, None), _memory(evidence), _collectives(evidence, None)]
-        return found or [one for one in rest if one is not None][:1]
-    accused = {one.gpu for one in late if DISAGREES not in one.doubts}
-    found += _unattributed(evidence, spent, accused)
-    rest = [idle_wall(evidence, spent, accused), _collectives(evidence, spent)]
-    return [*found, *(one for one in rest if one is not None)]
 
 
 def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
@@ -203,7 +179,7 @@ def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, waited.value, advice=advice))
     elif share.value >= NAMED:
         sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait"
-        found.append(_not_known(evidence, f"{sentence}{_NOT_ONE * (not evidence.one_job)}.", cost=share.value))
+        found.append(_not_known(evidence, f"{sentence}{_NOT_ONE * (not evidence.one_job)}.", share.value))
     if each.value >= EACH_OTHER and not accused:
         sentence = f"Collectives: the GPUs wait for each other {each}, and for no single one."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, each.value, advice=advice))
@@ -227,52 +203,30 @@ def _spinning(evidence: JobEvidence, spent: JobSpending) -> str:
     return f": {first(said, _GPUS, '; ')}" if said else ""
 
 
-def idle_wall(
-    evidence: JobEvidence, spent: JobSpending | None, accused: Collection[str] = ()
-) -> JobAnswer | None:
+def idle_wall(evidence: JobEvidence, spent: JobSpending, accused: Collection[str]) -> JobAnswer | None:
     """Return the answer where nothing runs on GPUs for much of the time; None elsewhere.
 
     Every GPU counts by itself: where some are idle and the others are not, these may wait for them.
     """
-    shares, coarse = _idle(evidence, spent)
-    least = COARSE_IDLE if coarse else LEAST_IDLE
-    idle = [gpu for gpu in evidence.gpus if shares.get(gpu.uuid, 0.0) >= least and gpu.uuid not in accused]
+    shares = {uuid: one.value for uuid, one in spent.idle().items()}
+    idle = [g for g in evidence.gpus if shares.get(g.uuid, 0.0) >= LEAST_IDLE and g.uuid not in accused]
     if not idle:
         return None
     every = len(idle) == len(evidence.gpus)
     names = first([gpu_name(gpu.index, gpu.uuid) for gpu in idle], _GPUS)
     names += f" of {evidence.host}" if evidence.host else ""
-    amount = min(shares[gpu.uuid] for gpu in idle)
-    doubts = _COARSE if coarse else ()
-    if not every:
-        doubts = (*doubts, f"whether the others wait for {names} is not known")
-    made = _of_threads(idle, "the GPUs" if every else names, amount, spent)
-    return replace(
-        made, cost=sum(shares[gpu.uuid] for gpu in idle) / len(evidence.gpus),
-        certainty=made.certainty if every and not coarse else Certainty.LOW,
-        doubts=(*doubts, *made.doubts), gpu="" if every else idle[0].uuid,
-    )  # fmt: skip
+    made = _of_threads(idle, "the GPUs" if every else names, min(shares[gpu.uuid] for gpu in idle), spent)
+    made = replace(made, cost=sum(shares[gpu.uuid] for gpu in idle) / len(evidence.gpus))
+    if every:
+        return made
+    doubts = (f"whether the others wait for {names} is not known", *made.doubts)
+    return replace(made, certainty=Certainty.LOW, doubts=doubts, gpu=idle[0].uuid)
 
 
-def _idle(evidence: JobEvidence, spent: JobSpending | None) -> tuple[dict[str, float], bool]:
-    """Return the idle share of each GPU of which it is known, and whether that is of the last second only."""
-    if spent is not None:
-        return {uuid: one.value for uuid, one in spent.idle().items()}, False
-    seen = [(gpu.uuid, gpu.graphics) for gpu in evidence.gpus if not isinstance(gpu.graphics, Absent)]
-    coarse = not seen
-    if coarse:
-        seen = [(g.uuid, g.utilisation) for g in evidence.gpus if not isinstance(g.utilisation, Absent)]
-    return {uuid: 1 - active for uuid, active in seen}, coarse
-
-
-def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpending | None) -> JobAnswer:
+def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpending) -> JobAnswer:
     """Return why nothing runs on these GPUs, by the threads of all of their processes."""
-    threads = [gpu.thread for gpu in idle if not isinstance(gpu.thread, Absent)]
-    does = {
-        one.idle: None
-        for one in (spent.judged if spent else ())
-        if one.idle and any(g.uuid == one.gpu for g in idle)
-    }
+    threads, names = [gpu.thread for gpu in idle if is_share(gpu.thread)], {gpu.uuid for gpu in idle}
+    does = dict.fromkeys(one.idle for one in spent.judged if one.idle and one.gpu in names)
     meanwhile = f" ({either(list(does), 'and')})" if does else ""
     nothing = f"nothing runs on {where} {percent(share)} of the time"
     because: tuple[str, ...] = (f"nothing ran on {where} {percent(share)} of the time",)
@@ -309,23 +263,17 @@ def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpen
 
 
 def _memory(evidence: JobEvidence) -> JobAnswer | None:
-    """Return the answer where the memory of every GPU that is read is busier than its arithmetic."""
-    seen = [
-        (gpu.dram, gpu.math, gpu.index)
-        for gpu in evidence.gpus
-        if not isinstance(gpu.dram, Absent) and not isinstance(gpu.math, Absent)
-    ]
-    if not seen or any(dram < DRAM or dram <= math for dram, math, _ in seen):
+    """Return the answer where the memory of every GPU is busier than its arithmetic."""
+    seen = [(g.dram, g.math, g.index) for g in evidence.gpus if is_share(g.dram) and is_share(g.math)]
+    if len(seen) < len(evidence.gpus) or any(dram < DRAM or dram <= math for dram, math, _ in seen):
         return None
     dram, math = min(one[0] for one in seen), max(one[1] for one in seen)
-    every = len(seen) == len(evidence.gpus)
     sentence = (
-        f"Memory: the {'' if every else f'read {len(seen)} of {len(evidence.gpus)} '}GPUs' memory is busy "
-        f"{percent(dram)} of the time and their arithmetic {percent(math)}: "
+        f"Memory: the GPUs' memory is busy {percent(dram)} of the time and their arithmetic {percent(math)}: "
         "the job is bound by memory bandwidth, not by the wires."
     )
     because = tuple(f"GPU {index}: memory {percent(d)}, arithmetic {percent(m)}" for d, m, index in seen)
-    certain = Certainty.HIGH if every and evidence.watches(EvidenceSource.TAP) else Certainty.LOW
+    certain = Certainty.HIGH if evidence.watches(EvidenceSource.TAP) else Certainty.LOW
     return JobAnswer(
         Wall.MEMORY, sentence, certain, dram, because=because,
         advice=(
@@ -335,25 +283,21 @@ def _memory(evidence: JobEvidence) -> JobAnswer | None:
     )  # fmt: skip
 
 
-def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
+def _collectives(evidence: JobEvidence, spent: JobSpending) -> JobAnswer | None:
     """Return the answer where collectives take much of the time, and hide behind no computation."""
-    job = evidence.job
-    math = [gpu.math for gpu in evidence.gpus if not isinstance(gpu.math, Absent)]
-    if isinstance(job, Absent) or not math or max(math) >= MATH:
-        return None
-    share, rows = spent.of(Spent.WIRE) if spent else TimeShare(on_wire(job)), timed_rows(job)
-    if share.value < COLLECTIVES:
+    share, rows = spent.of(Spent.WIRE), timed_rows(evidence.job)
+    math = [gpu.math for gpu in evidence.gpus if is_share(gpu.math) and gpu.math < MATH]
+    if isinstance(evidence.job, Absent) or share.value < COLLECTIVES or len(math) < len(evidence.gpus):
         return None
     ratios = [row.best_ratio or 0.0 for row in rows if not row.small]
     full = bool(ratios) and all(ratio >= FULL_SPEED for ratio in ratios)
-    gives = "which gives what it should" if full else "of which it is not known whether it gives what it should"
+    gives = "which gives" if full else "of which nothing shows that it gives"
     sentence = (
-        f"Collectives: {share} is on the wire, {gives} ({speed(rows)}); there is too much to send, or it does "
-        "not overlap with computing."
+        f"Collectives: {share} is on the wire, {gives} what it should ({speed(rows)}); there is too much to "
+        "send, or it does not overlap with computing."
     )
-    firm = full and len(math) == len(evidence.gpus)
     return JobAnswer(
-        Wall.COLLECTIVES, sentence, Certainty.MEDIUM if firm else Certainty.LOW, share.value,
+        Wall.COLLECTIVES, sentence, Certainty.MEDIUM if full else Certainty.LOW, share.value,
         because=(f"arithmetic is busy {percent(max(math))} of the time meanwhile",),
         advice=(
             "send less (gradient accumulation, larger buckets, lower precision) or overlap it with computing",
@@ -375,23 +319,29 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending, unseen: Collection[str])
     if nobody and watched and not any(one.source for one in comms):
         certain = Certainty.HIGH
     nothing = nobody and watched and spent.lost() < NOBODY
-    begun = "Nothing of this node holds it up" if nothing else f"No cause of {percent(NAMED)} or more is known"
     wall = Wall.NOTHING if nothing else Wall.COMPUTING
+    begun = "Nothing of this node holds it up"
+    begun = begun if nothing else f"No cause of {percent(NAMED)} or more is known"
     return JobAnswer(wall, f"{begun}: {'; '.join(seen)}.", certain, 0.0, because=seen[1:])
 
 
-def _blind(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
+def _blind(evidence: JobEvidence, spent: JobSpending) -> JobAnswer | None:
     """Return the answer where the ledger cannot say how all GPUs of a job spend their time now; else None."""
+    if not {gpu.uuid for gpu in evidence.gpus} <= {one.gpu for one in spent.judged}:
+        return _unbooked(evidence, spent)
+    unsure = _unsure(evidence, spent)
+    return _not_known(evidence, f"Not known: {unsure}.") if unsure else None
+
+
+def _unbooked(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer:
+    """Return the answer where the ledger lacks GPUs of a job, or all of them."""
     booked = {one.gpu for one in spent.judged} if spent else set()
     lost = [gpu_name(gpu.index, gpu.uuid) for gpu in evidence.gpus if gpu.uuid not in booked]
-    if spent and not lost:
-        unsure = _unsure(evidence, spent)
-        return _not_known(evidence, f"Not known: {unsure}.") if unsure else None
     runs, of = _runs(evidence), f" of {first(lost, _GPUS)}" if spent else ""
     known = f"{runs}, but " if runs else "its collectives are not timed, and "
-    missing = f"the time{of} is not accounted for: its waiting ledger is not watched"
-    sentence = f"Not known what holds it up: {known}{missing}."
-    return _not_known(evidence, sentence, because=(runs,) if runs else ())
+    why = "has not seen it at work yet" if evidence.ledger == NOT_BEGUN else "is not watched"
+    said = f"{known}the time{of} is not accounted for: its waiting ledger {why}"
+    return _not_known(evidence, f"Not known what holds it up: {said}.", because=(runs,) if runs else ())
 
 
 def _not_known(
@@ -467,9 +417,9 @@ _MATTERS = {
     Wall.HANG: frozenset({EvidenceSource.TAP}),
     Wall.STANDING: frozenset({EvidenceSource.TAP, EvidenceSource.HANGS}),
     Wall.STARTING: frozenset[EvidenceSource](),
-    Wall.SLOW_WIRE: frozenset({EvidenceSource.SETTINGS, EvidenceSource.HANGS}),
-    Wall.LATE_RANK: frozenset({EvidenceSource.TAP, EvidenceSource.ACTIVITY, EvidenceSource.GPU}),
-    Wall.UNEVEN_WORK: frozenset({EvidenceSource.TAP}),
+    Wall.SLOW_WIRE: frozenset({EvidenceSource.LEDGER, EvidenceSource.SETTINGS, EvidenceSource.HANGS}),
+    Wall.LATE_RANK: _ALL - {EvidenceSource.BURSTS, EvidenceSource.THREADS, EvidenceSource.SETTINGS},
+    Wall.UNEVEN_WORK: frozenset({EvidenceSource.LEDGER, EvidenceSource.TAP}),
     Wall.HOST: frozenset({EvidenceSource.TAP, EvidenceSource.THREADS}),
     Wall.LAUNCH_GAPS: frozenset({EvidenceSource.TAP}),
     Wall.MEMORY: frozenset({EvidenceSource.TAP}),

@@ -9,7 +9,7 @@ from wirewatch.jobs.explain.late import weighed
 from wirewatch.jobs.explain.ranks import communicators
 from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
 from wirewatch.jobs.explain.words import operation, percent, rate
-from wirewatch.jobs.ledger.spent import Spent
+from wirewatch.jobs.ledger.spent import Spent, is_share
 from wirewatch.jobs.times import OperationTimes, RunningJob
 
 MOST, LEAST = 0.5, 0.2
@@ -30,7 +30,8 @@ def timed_rows(job: RunningJob | Absent) -> tuple[OperationTimes, ...]:
 
 def on_wire(job: RunningJob) -> float:
     """Share of the time in which collectives are on the wire: of the GPUs, less what they wait."""
-    shares = [max(0.0, gpu.in_collectives - gpu.waiting) for gpu in job.gpus]
+    known = (one for one in job.gpus if is_share(one.in_collectives) and is_share(one.waiting))
+    shares = [max(0.0, gpu.in_collectives - gpu.waiting) for gpu in known]
     return min(1.0, low_median(shares)) if shares else 0.0
 
 
@@ -80,7 +81,7 @@ def wire_walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnsw
 def _slow_wire(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
     beyond = spent.of(Spent.BEYOND) if spent else TimeShare(0.0)
     slow = None if isinstance(evidence.job, Absent) else evidence.job.wire
-    if slow is None or isinstance(evidence.job, Absent):
+    if slow is None or isinstance(evidence.job, Absent) or not is_share(slow.ratio):
         return (
             _beyond(beyond)
             if spent and beyond.value >= max(NAMED, MUCH * spent.of(Spent.WIRE).value)

@@ -1,6 +1,5 @@
 """Folding looks into the ledgers of running jobs: over the last 10 s, over 5 min, and since ever. Pure."""
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -50,7 +49,7 @@ def judge(
     labels = {item.gpu.key: (str(item.gpu.index), item.gpu.uuid) for item in reading.gpus}
     held = _held(memory, reading, sights)
     gpus = {
-        key: _followed(memory.gpus.get(key), some, sights.get(key, _GONE), _sent(key, reading), ok.mono, policy)
+        key: _followed(memory.gpus.get(key), some, sights.get(key, _GONE), key, reading, ok.mono, policy)
         for key, some in held.items()
     }
     spinning = {key: one.spinning for key, one in gpus.items() if one.spinning is not None}
@@ -121,28 +120,22 @@ def _since(pid: int, memory: LedgerMemory, now: ProcessSight | Absent, mono: flo
 
 
 def _followed(
-    known: SpentMemory | None, held: frozenset[ProcessId], sight: GpuSight | Absent, sent: tuple[float, int],
-    mono: float, policy: LedgerPolicy,
+    known: SpentMemory | None, held: frozenset[ProcessId], sight: GpuSight | Absent, gpu: str,
+    reading: LedgerReading, mono: float, policy: LedgerPolicy,
 ) -> SpentMemory:  # fmt: skip
     """Return a GPU after a look, without its newest tally; it begins anew with other processes."""
     if known is None or not known.processes & held:
         known = SpentMemory(held, since=mono)
-    at, count = sent
-    if at >= known.since:
-        first = count if known.sent is None else known.sent
-        known = replace(known, sent=first, moved=known.moved or count - first >= MOVED)
+    sent = reading.around.sent.get(gpu)
+    if sent is not None and reading.around.sent_at >= known.since:
+        first = sent if known.sent is None else known.sent
+        known = replace(known, sent=first, moved=known.moved or sent - first >= MOVED)
     state, since = spins(sight, policy), known.spinning
     if state is not None:
         since = (mono if since is None else since) if state else None
     # Where use cannot be read, as under MIG, nothing shows that it has not worked yet.
     busy = 0.0 if isinstance(sight, Absent) else value_or(sight.busy, 1.0)
     return replace(known, processes=held, spinning=since, worked=known.worked or busy > 0)
-
-
-def _sent(gpu: str, reading: LedgerReading) -> tuple[float, int]:
-    """Return when the bytes of a GPU over NVLink were counted, and how many; -inf where they were not."""
-    around = reading.around
-    return (around.sent_at, around.sent[gpu]) if gpu in around.sent else (-math.inf, 0)
 
 
 def _bound(
@@ -163,10 +156,9 @@ def _bound(
         for pid in some
         if known[gpu].moved and (pid in starters or parents.get(pid))
     }
-    comms = [{str(rank.gpu) for rank in one.here} & {*gpus} for one in timed.communicators] if timed else []
     around = reading.around
-    hanging = [{*some} & {*gpus} for some in around.hanging]
-    return gpu_groups(pids, launched, [*comms, *hanging], {*around.in_step} & {*gpus})
+    proven = [{*some} & {*gpus} for some in (*(timed.linked if timed else ()), *around.hanging)]
+    return gpu_groups(pids, launched, proven, {*around.in_step} & {*gpus})
 
 
 def _jobs(
@@ -226,7 +218,7 @@ def _tallies(
 
 
 def _with_tally(known: SpentMemory, tally: SpentTally | None, mono: float) -> SpentMemory:
-    """Return a GPU's windows with the newest tally, without what is too old, or of after a clock went back."""
+    """Return a GPU's windows with the newest tally, without what is too old or of a clock that went back."""
     short = tuple(one for one in known.short if mono - SHORT - _EARLY <= one.begin <= mono)
     long = tuple(one for one in known.long if mono - LONG - _EARLY <= one.begin <= mono)
     fills = tally is not None and bool(long) and tally.begin < long[-1].begin + SHORT - _EARLY

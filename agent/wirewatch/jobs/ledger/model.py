@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.nvml import Pids, Supported
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent
 from wirewatch.jobs.ledger.spent import JobLedger, Spent
 from wirewatch.jobs.times import GpuTime, JobRank
-
-NO_WINDOW = Absent(Why.MISSING, "no window of its activity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,7 @@ class ProcessSight:
     """A process now: the kernel's letter for it, when it began, CPU seconds, bytes read and written so far.
 
     `began`: seconds since the machine was started. Bytes are Absent where only root and its owner may know,
-    `began` and `cpu` in recordings that leave them out. `parent`: the process that started it, 0 where that is
-    not known or has ended.
+    `began` and `cpu` in recordings that leave them out. `parent`: the process that started it, 0 for none.
     """
 
     state: str
@@ -94,7 +91,7 @@ class TimedJob:
     """A job with the tap: processes, counts of its communicators, and times of its GPUs.
 
     `timed`: by GPU, monotonic seconds at which the newest window of collectives began and ended. `partly`:
-    GPUs with calls that nobody times, such as sends and replays of graphs.
+    GPUs with calls that nobody times, such as sends and replays of graphs. `linked`: those of a communicator.
     """
 
     name: str
@@ -103,6 +100,7 @@ class TimedJob:
     gpus: Mapping[str, GpuTime] = field(default_factory=dict)
     timed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     partly: frozenset[str] = frozenset()
+    linked: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeGuard
 
 from wirewatch.core.types import Absent
 
 ROUNDING = 1e-6
 
 
-def is_share(value: float | Absent) -> bool:
+def is_share(value: float | Absent) -> TypeGuard[float]:
     """Tell whether a value is a share of 0 to 1, but for rounding; NaN is none."""
     return not isinstance(value, Absent) and -ROUNDING <= value <= 1 + ROUNDING
 
@@ -69,8 +70,8 @@ class JobLedger:
     """The ledger of one job: `short` over the last 10 s, `long` over 5 min, one entry a GPU.
 
     `since`: monotonic seconds at which its processes were first seen. `starting`: less than a minute ago, or
-    it has not worked yet. `behind`: ranks for which the others stand still now. `one_job`: something shows that
-    its processes communicate; processes of one owner may be several jobs.
+    it has not worked yet. `behind`: ranks for which the others stand still now. `one_job`: its processes are
+    known to communicate; those of one owner may be several jobs.
     """
 
     name: str

@@ -75,7 +75,7 @@ class JobNow:
 
 def spins(sight: GpuSight | Absent, policy: LedgerPolicy) -> bool | None:
     """Return whether a GPU is all busy without work, as in a collective that waits; None: not known."""
-    if isinstance(sight, Absent) or isinstance(sight.busy, Absent) or not is_share(sight.busy):
+    if isinstance(sight, Absent) or not is_share(sight.busy):
         return None
     if sight.busy < ALL_BUSY:
         return False
@@ -93,7 +93,7 @@ def split(gpu: str, job: JobNow) -> Split:
     busy: float | Absent = sight.busy
     if not is_share(busy) and activity is not None:
         busy = activity.graphics
-    if isinstance(busy, Absent) or not is_share(busy):
+    if not is_share(busy):
         return Split({Spent.NOT_ATTRIBUTED: 1.0})
     if gpu in job.shared:
         return _with_idle(busy, Split({Spent.NOT_ATTRIBUTED: busy}))
@@ -121,8 +121,8 @@ def waited_by_counts(gpu: str, job: JobNow) -> frozenset[str] | None:
 def waited_by_signature(gpu: str, job: JobNow) -> frozenset[str]:
     """Return the one GPU that does not spin while all others do; nobody where that is not so.
 
-    Light kernels look alike, so that all of them must be known to communicate. A GPU on which nothing ever ran
-    is no part of what the others do: a process may merely hold it.
+    Light kernels look alike, so that they must be known to communicate. A GPU on which nothing ever ran is no
+    part of what the others do: a process may merely hold it.
     """
     states = {other: spins(job.sights[other], job.policy) for other in job.others(gpu)}
     free = frozenset(other for other, state in states.items() if state is False)
@@ -140,7 +140,7 @@ def _behind(gpu: str, one: CountedCommunicator) -> tuple[JobRank, ...] | None:
 
 
 def _is_still(rank: JobRank, job: JobNow) -> bool:
-    """Tell whether a rank has made no call lately: how far ranks enqueue ahead of their GPUs differs always."""
+    """Tell whether a rank has made no call lately: ranks enqueue ahead of their GPUs, each by its own."""
     return job.around.counted - rank.event >= job.policy.still
 
 
@@ -163,7 +163,7 @@ def _first_of_all(gpu: str, job: JobNow, path: frozenset[str]) -> frozenset[str]
 
 
 def _works(gpu: str, job: JobNow) -> bool:
-    """Tell whether a GPU that looks as if it spins works: windows that have begun since it looks so show it."""
+    """Tell whether a GPU that looks as if it spins works: windows that began since it looks so show it."""
     activity = _activity(gpu, job)
     return _times(gpu, job) is not None or (activity is not None and activity.sm > NCCL_SMS)
 

@@ -111,7 +111,7 @@ def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() 
     tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
     assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
     answer = decide(one)
-    assert answer.wall is Wall.NOTHING
+    assert answer.wall is Wall.COMPUTING
     assert "nobody waits" not in answer.sentence
     assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live"), 80))
 
@@ -560,7 +560,7 @@ def test_a_collector_that_has_not_read_yet_says_so() -> None:
 def test_of_two_processes_on_a_gpu_the_one_that_sleeps_more_counts() -> None:
     both = GpuFacts(frozenset(), {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS, PIDS + 1}))})
     (one, *_) = jobs_of(node(component("gpu", both)), NOW)
-    for first, second, least in ((0.9, 0.4, 0.4), (DENIED, 0.7, 0.7), (0.7, DENIED, 0.7)):
+    for first, second, least in ((0.9, 0.4, 0.4), (DENIED, 0.7, DENIED), (0.7, DENIED, DENIED)):
         assert with_threads(one, {PIDS: first, PIDS + 1: second}).gpus[0].thread == least
 
 
