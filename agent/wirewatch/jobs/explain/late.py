@@ -39,15 +39,16 @@ def late_walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnsw
 
     A GPU that the tap or GPM names, and the ledger does not, is less sure.
     """
-    named = [_late(evidence, uuid, spent) for uuid in spent.late()] if spent else []
-    tapped, found = _tapped(evidence), (evidence.more, evidence.late)
-    hint = next((one.uuid for one in found if one is not None), None)
-    uuid = hint if tapped is None else value_or(tapped.gpu, "")
-    here = {"", *(one.uuid for one in evidence.gpus)}
-    if uuid not in here or any(one.gpu == uuid for one in named):
-        return named
-    other = _late(evidence, uuid, None)
-    return [*named, other if spent is None else weighed(other, spent.waited(uuid))]
+    here = {one.uuid for one in evidence.gpus}
+    booked = [uuid for uuid in spent.late() if uuid in here] if spent else []
+    tapped, seen = _tapped(evidence), (evidence.more, evidence.late)
+    others = [*([value_or(tapped.gpu, "")] if tapped else []), *(one.uuid for one in seen if one)]
+    found = [_late(evidence, uuid, spent) for uuid in booked]
+    for uuid in dict.fromkeys(others):
+        if uuid in {"", *here} and uuid not in booked:
+            other = _late(evidence, uuid, None)
+            found.append(weighed(other, spent.waited(uuid)) if spent else other)
+    return found
 
 
 def weighed(answer: JobAnswer, share: TimeShare) -> JobAnswer:

@@ -76,7 +76,7 @@ class JobSpending:
 
     def late(self) -> list[str]:
         """Return the GPUs (UUID) that are waited for and hardly wait themselves, the costliest first."""
-        seen = {uuid for one in self._every for uuid in one.waits_for} & {one.gpu for one in self._every}
+        seen = {uuid for one in self._every for uuid in one.waits_for}
         cost = {uuid: self.waited(uuid).value for uuid in sorted(seen)}
         named = [uuid for uuid, value in cost.items() if value >= NAMED]
         free = [uuid for uuid in named if self.own(uuid, Spent.LOCAL_RANK).value < HALF * cost[uuid]]

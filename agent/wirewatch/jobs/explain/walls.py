@@ -58,8 +58,6 @@ SPINS, REST = 0.95, 1.2
 _GPUS = 8
 """Names in a sentence."""
 _NOT_ONE = ", nor that they are of one job"
-_DECIDE = (EvidenceSource.TAP, EvidenceSource.ACTIVITY, EvidenceSource.HANGS)
-"""Sources that would show a wall where the ledger shows none."""
 FULL_SPEED = 0.9
 """Share of what is expected from which on a wire gives what it should."""
 _HOST = (
@@ -90,7 +88,7 @@ def _by_shares(evidence: JobEvidence) -> JobAnswer:
         # The ledger would decide.
         return replace(_joined(found) or _unbooked(evidence, spent), certainty=Certainty.LOW)
     accused = {one.gpu for one in late if DISAGREES not in one.doubts}
-    found += _unattributed(evidence, spent, accused)
+    found += _unattributed(evidence, spent)
     rest = (idle_wall(evidence, spent, accused), _collectives(evidence, spent))
     found += [one for one in rest if one is not None]
     walls = [one for one in found if DISAGREES not in one.doubts or value_or(one.cost, 0.0) >= NAMED]
@@ -168,7 +166,7 @@ def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
     return replace(largest, because=because, advice=tuple(advice))
 
 
-def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection[str]) -> list[JobAnswer]:
+def _unattributed(evidence: JobEvidence, spent: JobSpending) -> list[JobAnswer]:
     """Return the answers for waiting of which nobody is known to be the cause, and for what is not known."""
     share, each, found = spent.unknown(), spent.of(Spent.LOCAL_RANK), []
     waited = spent.share(mean_unnamed)
@@ -180,7 +178,7 @@ def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection
     elif share.value >= NAMED:
         sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait"
         found.append(_not_known(evidence, f"{sentence}{_NOT_ONE * (not evidence.one_job)}.", share.value))
-    if each.value >= EACH_OTHER and not accused:
+    if each.value >= EACH_OTHER and not spent.late():
         sentence = f"Collectives: the GPUs wait for each other {each}, and for no single one."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, each.value, advice=advice))
     return found
@@ -313,21 +311,23 @@ def _no_wall(evidence: JobEvidence, spent: JobSpending, unseen: Collection[str])
     nobody = nobody and not unseen and evidence.one_job and spent.most_waiting() < NOBODY
     said = (in_words(shares_of(spent.judged)), "nobody waits" if nobody else "", runs)
     seen = tuple(one for one in said if one)
-    watched = all(map(evidence.watches, _DECIDE))
+    watched = all(map(evidence.watches, (EvidenceSource.TAP, EvidenceSource.HANGS))) and not unseen
+    watched = watched and all(is_share(one.dram) and is_share(one.math) for one in evidence.gpus)
+    all_seen = nobody and watched and not any(isinstance(one.throttled, Absent) for one in evidence.gpus)
+    nothing = all_seen and spent.lost() < NOBODY
     certain = Certainty.MEDIUM if watched else Certainty.LOW
-    watched = watched and evidence.watches(EvidenceSource.GPU)
-    if nobody and watched and not any(one.source for one in comms):
+    if all_seen and not any(one.source for one in comms):
         certain = Certainty.HIGH
-    nothing = nobody and watched and spent.lost() < NOBODY
+    none = f"No cause of {percent(NAMED)} or more is {'sure' if unseen else 'known'}"
+    begun = "Nothing of this node holds it up" if nothing else none
     wall = Wall.NOTHING if nothing else Wall.COMPUTING
-    begun = "Nothing of this node holds it up"
-    begun = begun if nothing else f"No cause of {percent(NAMED)} or more is known"
     return JobAnswer(wall, f"{begun}: {'; '.join(seen)}.", certain, 0.0, because=seen[1:])
 
 
 def _blind(evidence: JobEvidence, spent: JobSpending) -> JobAnswer | None:
     """Return the answer where the ledger cannot say how all GPUs of a job spend their time now; else None."""
-    if not {gpu.uuid for gpu in evidence.gpus} <= {one.gpu for one in spent.judged}:
+    here = {gpu.uuid for gpu in evidence.gpus}
+    if not here or not here <= {one.gpu for one in spent.judged}:
         return _unbooked(evidence, spent)
     unsure = _unsure(evidence, spent)
     return _not_known(evidence, f"Not known: {unsure}.") if unsure else None
