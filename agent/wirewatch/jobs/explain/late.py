@@ -31,6 +31,10 @@ _OTHER_NODES = (
     "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",
 )
 _INFERRED = ("waiting is inferred from activity: the tap would measure it",)
+_WAITS_FOR = (
+    "look at what that process waits for, with `py-spy dump --pid` and `pidstat -t -p`",
+    "usual are its loader, storage, garbage collection, and cores that it shares",
+)
 _PROBE = "`wirewatch probe` on idle GPUs says whether that GPU itself is slow"
 
 
@@ -135,20 +139,13 @@ def _with_reason(
 
 
 def _host_of(base: JobAnswer, begun: str, less: tuple[float, float], does: str) -> JobAnswer:
-    own, others = less
+    own, others = map(percent, less)
+    runs = f"something runs on its GPU only {own} of the time, on the others {others}"
     return replace(
-        base,
-        wall=Wall.HOST,
-        sentence=(
-            f"Host: {begun}: something runs on its GPU only {percent(own)} of the time, on the others "
-            f"{percent(others)}, so its process keeps it waiting{f' ({does})' if does else ''}."
-        ),
-        because=(*base.because, f"GPU active {percent(own)} of the time against {percent(others)}"),
-        advice=(
-            "look at what that process waits for, with `py-spy dump --pid` and `pidstat -t -p`",
-            "usual are its loader, storage, garbage collection, and cores that it shares",
-        ),
-    )
+        base, wall=Wall.HOST,
+        sentence=f"Host: {begun}: {runs}, so its process keeps it waiting{f' ({does})' if does else ''}.",
+        because=(*base.because, f"GPU active {own} of the time against {others}"), advice=_WAITS_FOR,
+    )  # fmt: skip
 
 
 def _uneven(
@@ -160,19 +157,15 @@ def _uneven(
     lost = share.value if share else lost
     waits = "" if isinstance(lost, Absent) else f"; the others wait {share or TimeShare(lost)}"
     doubts = (*(() if late is not None else _INFERRED), *_clocks(evidence, _gpu(evidence, more.uuid)))
+    own = () if CLOCKS in doubts else ("the GPU itself is not slow: nothing to drain",)
     return JobAnswer(
-        Wall.UNEVEN_WORK,
-        f"Uneven work: {who} has {amount} work than the others{waits}.",
-        Certainty.HIGH if late is not None and CLOCKS not in doubts else Certainty.MEDIUM,
-        lost,
-        because=(more.text, *((late.text,) if late is not None else ())),
-        doubts=doubts,
+        Wall.UNEVEN_WORK, f"Uneven work: {who} has {amount} work than the others{waits}.",
+        Certainty.HIGH if late is not None and CLOCKS not in doubts else Certainty.MEDIUM, lost,
+        because=(more.text, *((late.text,) if late is not None else ())), doubts=doubts,
         advice=(
-            "balance the work: sequence lengths, pipeline stages, experts, or the last, smaller shard",
-            *(() if CLOCKS in doubts else ("the GPU itself is not slow: nothing to drain",)),
-        ),
-        gpu=more.uuid,
-    )
+            "balance the work: sequence lengths, pipeline stages, experts, or the last, smaller shard", *own,
+        ), gpu=more.uuid,
+    )  # fmt: skip
 
 
 def throttled(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:

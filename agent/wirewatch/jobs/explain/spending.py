@@ -57,10 +57,8 @@ class JobSpending:
         long, short = pick(self.long), pick(self.short)
         if self.judged is self.short:
             return TimeShare(short)
-        new = long < NAMED and short > NEW * long
-        if new and long * _seconds(self.long) >= LASTED * short:
-            return TimeShare(short, f"last {words.span(_seconds(self.short))}")
-        return TimeShare(long)
+        new = long < NAMED and short > NEW * long and long * covered(self.long) >= LASTED * short
+        return TimeShare(short, f"last {words.span(covered(self.short))}") if new else TimeShare(long)
 
     def of(self, kind: Spent) -> TimeShare:
         """Return the mean share of a kind over the GPUs."""
@@ -84,7 +82,7 @@ class JobSpending:
 
     def own(self, uuid: str, kind: Spent) -> TimeShare:
         """Return the share of a kind of one GPU (UUID)."""
-        return self.share(lambda gpus: _own(gpus, uuid, kind))
+        return self.share(partial(_own, uuid=uuid, kind=kind))
 
     def idle(self) -> Mapping[str, TimeShare]:
         """Return for each GPU (UUID) the share in which nothing ran on it."""
@@ -98,22 +96,12 @@ class JobSpending:
     def _started(self, pick: Callable[[Gpus], float]) -> TimeShare:
         """Return a share; the lesser of both until the long window is full: it may have the job's start."""
         found = self.share(pick)
-        if not self.short or _seconds(self.long) >= FULL:
-            return found
-        return min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
+        started = not self.short or covered(self.long) >= FULL
+        return found if started else min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
 
     def lost(self) -> float:
         """Return the greatest share in which a GPU waits, or may wait, or its wire is slow or not judged."""
         return max(one.unjudged + one.shares.get(Spent.BEYOND, 0.0) + _waits(one) for one in self._every)
-
-    @property
-    def covered(self) -> float:
-        """Return the seconds that the window that counts has of each GPU."""
-        return _seconds(self.judged)
-
-    def lately(self, kind: Spent) -> float:
-        """Return the mean share of a kind over the short window."""
-        return mean_of(self.short, kind)
 
     def most_waiting(self) -> float:
         """Return the greatest share that any GPU waits, or may wait, in either window."""
@@ -126,7 +114,7 @@ class JobSpending:
     @property
     def judged(self) -> Gpus:
         """Return the window that counts where nothing is new: the long one once it covers enough."""
-        return self.long if _seconds(self.long) >= COVERED or not self.short else self.short
+        return self.long if covered(self.long) >= COVERED or not self.short else self.short
 
     @property
     def uncertain(self) -> bool:
@@ -138,7 +126,7 @@ class JobSpending:
     def texts(self) -> tuple[str, ...]:
         """Return each window in words."""
         both = (gpus for gpus in (self.long, self.short) if gpus)
-        return tuple(f"in the last {words.span(_seconds(one))}: {in_words(shares_of(one))}" for one in both)
+        return tuple(f"in the last {words.span(covered(one))}: {in_words(shares_of(one))}" for one in both)
 
 
 def spending(ledger: JobLedger | Absent) -> JobSpending | None:
@@ -181,18 +169,18 @@ def mean_unnamed(gpus: Gpus) -> float:
     return _mean([one.waiting for one in gpus])
 
 
+def covered(gpus: Gpus) -> float:
+    """Return how long a window is: the shortest of its GPUs."""
+    return min((one.seconds for one in gpus), default=0.0)
+
+
 def shares_of(gpus: Gpus) -> dict[str, float]:
     """Return the mean shares of GPUs by the name of their kind: computing first, then the largest."""
     shares = {kind.value: mean_of(gpus, kind) for kind in Spent}
-    if unjudged := _unjudged(gpus):
+    if unjudged := _mean([one.unjudged for one in gpus]):
         shares |= {UNJUDGED: unjudged, Spent.WIRE.value: shares[Spent.WIRE.value] - unjudged}
     rest = sorted(list(shares)[1:], key=lambda name: -shares[name])
     return {name: shares[name] for name in (Spent.COMPUTING.value, *rest)}
-
-
-def _unjudged(gpus: Gpus) -> float:
-    """Return the mean share on a wire of which nothing is known to expect."""
-    return _mean([one.unjudged for one in gpus])
 
 
 def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:
@@ -202,11 +190,6 @@ def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:
 def _own(gpus: Gpus, uuid: str, kind: Spent) -> float:
     """Return a share of one GPU."""
     return mean_of([one for one in gpus if one.gpu == uuid], kind)
-
-
-def _seconds(gpus: Gpus) -> float:
-    """Return how long a window is: the shortest of its GPUs."""
-    return min((one.seconds for one in gpus), default=0.0)
 
 
 def _mean(shares: Sequence[float]) -> float:

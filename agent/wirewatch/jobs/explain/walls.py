@@ -27,6 +27,8 @@ from wirewatch.jobs.explain.spending import (
     NAMED,
     NOBODY,
     JobSpending,
+    covered,
+    mean_of,
     mean_unnamed,
     shares_of,
     spending,
@@ -178,7 +180,7 @@ def _unattributed(evidence: JobEvidence, spent: JobSpending) -> list[JobAnswer]:
     elif share.value >= NAMED:
         sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait"
         found.append(_not_known(evidence, f"{sentence}{_NOT_ONE * (not evidence.one_job)}.", share.value))
-    if each.value >= EACH_OTHER and not spent.late():
+    if each.value >= EACH_OTHER and not {*spent.late()} & {gpu.uuid for gpu in evidence.gpus}:
         sentence = f"Collectives: the GPUs wait for each other {each}, and for no single one."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, each.value, advice=advice))
     return found
@@ -229,34 +231,25 @@ def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpen
     nothing = f"nothing runs on {where} {percent(share)} of the time"
     because: tuple[str, ...] = (f"nothing ran on {where} {percent(share)} of the time",)
     if threads:
-        busy = (
-            f"{percent(min(threads))}{f' to {percent(max(threads))}' if min(threads) < max(threads) else ''}"
-        )
+        busy = " to ".join(dict.fromkeys(map(percent, (min(threads), max(threads)))))
         because = (*because, f"the busiest thread of a process is on a core {busy} of the time")
     sleep = "their processes sleep" if len(idle) > 1 else "its process sleeps"
     every = len(threads) == len(idle)
     if every and 1 - max(threads) >= ASLEEP * share:
-        return JobAnswer(
-            Wall.HOST,
-            f"Host: {nothing}, and {sleep}{meanwhile}: waiting for data, storage or another process.",
-            Certainty.HIGH, because=because, advice=_HOST,
-        )  # fmt: skip
+        said = f"Host: {nothing}, and {sleep}{meanwhile}: waiting for data, storage or another process."
+        return JobAnswer(Wall.HOST, said, Certainty.HIGH, because=because, advice=_HOST)
     if every and 1 - min(threads) <= AWAKE * share:
-        return JobAnswer(
-            Wall.LAUNCH_GAPS,
-            f"Launch gaps: {nothing}, while the thread that launches kernels is busy {busy} of it: the "
-            "kernels are too short for the host.",
-            Certainty.HIGH, because=because, advice=_LAUNCH,
-        )  # fmt: skip
-    sentence = (
+        busy = f"while the thread that launches kernels is busy {busy} of it"
+        said = f"Launch gaps: {nothing}, {busy}: the kernels are too short for the host."
+        return JobAnswer(Wall.LAUNCH_GAPS, said, Certainty.HIGH, because=because, advice=_LAUNCH)
+    said = (
         f"Host: nothing runs on {where}{meanwhile}: the job is idle, or its host does something else."
         if share >= NOTHING_RUNS
         else f"Host or launch gaps: {nothing}{meanwhile}; which of the two it is is not known."
     )
+    doubts = (f"{EvidenceSource.THREADS.value}: whether they sleep or launch would decide",)
     return JobAnswer(
-        Wall.HOST, sentence, Certainty.LOW, because=because,
-        doubts=(f"{EvidenceSource.THREADS.value}: whether they sleep or launch would decide",),
-        advice=(*_HOST, *_LAUNCH),
+        Wall.HOST, said, Certainty.LOW, because=because, doubts=doubts, advice=(*_HOST, *_LAUNCH)
     )  # fmt: skip
 
 
@@ -347,16 +340,14 @@ def _unbooked(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer:
 def _not_known(
     evidence: JobEvidence, sentence: str, cost: float | Absent = NOT_WATCHED, because: tuple[str, ...] = ()
 ) -> JobAnswer:
-    return JobAnswer(
-        Wall.NOT_KNOWN, sentence, Certainty.LOW, cost, because=because, advice=_switches(evidence)
-    )  # fmt: skip
+    return JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, cost, (), because, (), _switches(evidence))
 
 
 def _unsure(evidence: JobEvidence, spent: JobSpending) -> str:
     """Return why the ledger cannot say that nothing holds the job up now; empty where it can."""
-    if spent.covered < LEAST:
-        return f"only {span(spent.covered)} of its time are accounted for yet"
-    if spent.lately(Spent.IDLE) >= HALF:
+    if (seconds := covered(spent.judged)) < LEAST:
+        return f"only {span(seconds)} of its time are accounted for yet"
+    if mean_of(spent.short, Spent.IDLE) >= HALF:
         return "nothing has run on its GPUs lately; whether it ends, pauses or stalls is not known yet"
     unread = {one.gpu for one in spent.short if one.shares.get(Spent.NOT_ATTRIBUTED, 0.0) >= HALF}
     names = [gpu_name(gpu.index, gpu.uuid) for gpu in evidence.gpus if gpu.uuid in unread]
