@@ -65,7 +65,5 @@ class HeldAnswers:
 
     def shown(self, new: Mapping[JobKey, JobAnswer], now: float) -> Mapping[JobKey, HeldAnswer]:
         """Return what is shown of each job at `now`, and forget those that are gone."""
-        before = self._by_job
-        made = {key: held(before.get(key), answer, now) for key, answer in new.items()}
-        self._by_job = made
-        return made
+        self._by_job = {key: held(self._by_job.get(key), answer, now) for key, answer in new.items()}
+        return self._by_job

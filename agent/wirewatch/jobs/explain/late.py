@@ -79,9 +79,11 @@ def _late(evidence: JobEvidence, uuid: str, spent: JobSpending | None) -> JobAns
         doubts: tuple[str, ...] = ("what it costs is not known without the tap",)
     else:
         waits = f"{spent.waiting_for(uuid)} of {len(evidence.gpus)} GPUs wait" if spent else ""
-        most = "at most " if late is not None and late.at_most else ""
-        begun = f"{_others(evidence, late) if late else waits} for {who}, which costs {most}{share}"
-        seen, doubts = (late.text,) if late else (), _other_nodes(evidence, late)
+        seen, doubts, most = (late.text,) if late else (), (), "at most " if late and late.at_most else ""
+        for comm in (one for one in communicators(evidence) if late and one.late == late):
+            waits = f"{len(comm.here) - 1} of {len(comm.here)} ranks wait"
+            doubts = _OTHER_NODES if comm.nodes > 1 else ()
+        begun = f"{waits} for {who}, which costs {most}{share}"
     # How GPUs look does not say for sure that they wait, and starts that are not known not for how long.
     sure = share is not None and not (late.at_most if late else not evidence.watches(EvidenceSource.TAP))
     base = JobAnswer(
@@ -94,16 +96,6 @@ def _late(evidence: JobEvidence, uuid: str, spent: JobSpending | None) -> JobAns
 def _tapped(evidence: JobEvidence) -> LateRank | None:
     late = None if isinstance(evidence.job, Absent) else evidence.job.late
     return late if late is not None and is_share(late.cost) else None
-
-
-def _others(evidence: JobEvidence, late: LateRank) -> str:
-    ranks = next((len(one.here) for one in communicators(evidence) if one.late == late), 0)
-    return f"{ranks - 1} of {ranks} ranks wait"
-
-
-def _other_nodes(evidence: JobEvidence, late: LateRank | None) -> tuple[str, ...]:
-    wide = any(one.nodes > 1 for one in communicators(evidence) if late and one.late == late)
-    return _OTHER_NODES if wide else ()
 
 
 def _with_reason(
@@ -124,7 +116,8 @@ def _with_reason(
         return replace(base, advice=(_PROBE,))
     if spent and (less := _less_active(base.gpu, spent)):
         sure = base.certainty if late is None else Certainty.HIGH
-        return _host_of(replace(base, certainty=sure), begun, less, _idle_words(spent, base.gpu))
+        does = next((one.idle for one in spent.judged if one.gpu == base.gpu), "")
+        return _host_of(replace(base, certainty=sure), begun, less, does)
     if late is not None and evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
         # Two that know nothing of each other: clocks of the collectives, and the GPU's own activity.
         base = replace(base, certainty=Certainty.HIGH, because=(*base.because, evidence.late.text))
@@ -194,7 +187,3 @@ def _less_active(uuid: str, spent: JobSpending) -> tuple[float, float] | None:
     own = active.pop(uuid, 1.0)
     usual = low_median(active.values() or [0.0])
     return (own, usual) if usual - own >= LESS_ACTIVE else None
-
-
-def _idle_words(spent: JobSpending, uuid: str) -> str:
-    return next((one.idle for one in spent.judged if one.gpu == uuid), "")

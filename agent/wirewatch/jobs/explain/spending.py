@@ -77,12 +77,13 @@ class JobSpending:
         seen = {uuid for one in self._every for uuid in one.waits_for}
         cost = {uuid: self.waited(uuid).value for uuid in sorted(seen)}
         named = [uuid for uuid, value in cost.items() if value >= NAMED]
-        free = [uuid for uuid in named if self.own(uuid, Spent.LOCAL_RANK).value < HALF * cost[uuid]]
+        waits = {uuid: self.share(partial(_own, uuid=uuid, kind=Spent.LOCAL_RANK)).value for uuid in named}
+        free = [uuid for uuid in named if waits[uuid] < HALF * cost[uuid]]
         return sorted(free, key=lambda uuid: -cost[uuid])
 
-    def own(self, uuid: str, kind: Spent) -> TimeShare:
-        """Return the share of a kind of one GPU (UUID)."""
-        return self.share(partial(_own, uuid=uuid, kind=kind))
+    def unnamed(self) -> TimeShare:
+        """Return the mean share of waiting of which nobody is known to be the cause."""
+        return self.share(lambda gpus: _mean([one.waiting for one in gpus]))
 
     def idle(self) -> Mapping[str, TimeShare]:
         """Return for each GPU (UUID) the share in which nothing ran on it."""
@@ -162,11 +163,6 @@ def ledger_shares(ledger: JobLedger | Absent) -> dict[str, float]:
 def mean_of(gpus: Gpus, kind: Spent) -> float:
     """Return the mean share of a kind over GPUs."""
     return _mean([one.shares.get(kind, 0.0) for one in gpus])
-
-
-def mean_unnamed(gpus: Gpus) -> float:
-    """Return the mean share of waiting of which nobody is known to be the cause."""
-    return _mean([one.waiting for one in gpus])
 
 
 def covered(gpus: Gpus) -> float:

@@ -15,6 +15,7 @@ from wirewatch.jobs.explain.evidence import (
     NOT_WATCHED,
     Certainty,
     EvidenceSource,
+    HungJob,
     JobAnswer,
     JobEvidence,
     JobGpu,
@@ -29,7 +30,6 @@ from wirewatch.jobs.explain.spending import (
     JobSpending,
     covered,
     mean_of,
-    mean_unnamed,
     shares_of,
     spending,
 )
@@ -59,6 +59,10 @@ SPINS, REST = 0.95, 1.2
 """Share of the time in which a GPU is busy that waits in a kernel; its power over that of an idle one."""
 _GPUS = 8
 """Names in a sentence."""
+_STARTING = JobAnswer(
+    Wall.STARTING, "Starting: it was first seen less than a minute ago, or has not worked yet.",
+    Certainty.LOW, advice=("ask again in a minute",),
+)  # fmt: skip
 _NOT_ONE = ", nor that they are of one job"
 FULL_SPEED = 0.9
 """Share of what is expected from which on a wire gives what it should."""
@@ -74,7 +78,7 @@ _LAUNCH = (
 
 def decide(evidence: JobEvidence) -> JobAnswer:
     """Return the wall that a job hits, with what shows it, what is not known, and what to do; pure."""
-    answer = _hang(evidence) or _standing(evidence)
+    answer = _standing(evidence) if evidence.hang is None else _hang(evidence.hang)
     if answer is None:
         answer = _by_shares(evidence)
         if not isinstance(evidence.ledger, Absent) and evidence.ledger.starting:
@@ -84,7 +88,8 @@ def decide(evidence: JobEvidence) -> JobAnswer:
 
 def _by_shares(evidence: JobEvidence) -> JobAnswer:
     """Return the answer by the largest share; a wall that the ledger does not show is a doubt of another."""
-    spent, late = spending(evidence.ledger), late_walls(evidence, spending(evidence.ledger))
+    spent = spending(evidence.ledger)
+    late = late_walls(evidence, spent)
     found = [*late, *wire_walls(evidence, spent)]
     if spent is None:
         # The ledger would decide.
@@ -105,10 +110,7 @@ def _by_shares(evidence: JobEvidence) -> JobAnswer:
     )  # fmt: skip
 
 
-def _hang(evidence: JobEvidence) -> JobAnswer | None:
-    hang = evidence.hang
-    if hang is None:
-        return None
+def _hang(hang: HungJob) -> JobAnswer:
     certain = Certainty.MEDIUM if hang.suspected else Certainty.HIGH
     return JobAnswer(Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, (), hang.evidence, (), (hang.action,))
 
@@ -122,8 +124,8 @@ def _standing(evidence: JobEvidence) -> JobAnswer | None:
         return None
     seconds = max(one.seconds for one in still) if standing is None else evidence.now - standing.since
     seen = [_behind(evidence, one) for one in still]
-    said = [*([standing.text] if standing is not None and standing.busy else []), *seen]
-    said += [standing.text] if standing is not None and not standing.busy else []
+    text = [standing.text] if standing else []
+    said = [*text, *seen] if standing and standing.busy else [*seen, *text]
     pids = [str(one.pid) for one in still if one.pid is not None]
     return JobAnswer(
         Wall.STANDING, f"Stands still since {span(max(0.0, seconds))}: {said[0]}.", Certainty.MEDIUM,
@@ -141,12 +143,6 @@ def _behind(evidence: JobEvidence, one: RankBehind) -> str:
     does = f" (its process: {one.does})" if one.does else ""
     gpu = gpu_name(one.index, one.gpu, evidence.host)
     return f"{rank} on {gpu} has not launched {count(one.calls, 'collective')} that others have{does}"
-
-
-_STARTING = JobAnswer(
-    Wall.STARTING, "Starting: it was first seen less than a minute ago, or has not worked yet.",
-    Certainty.LOW, advice=("ask again in a minute",),
-)  # fmt: skip
 
 
 def _timed(evidence: JobEvidence, answer: JobAnswer) -> bool:
@@ -170,8 +166,7 @@ def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
 
 def _unattributed(evidence: JobEvidence, spent: JobSpending) -> list[JobAnswer]:
     """Return the answers for waiting of which nobody is known to be the cause, and for what is not known."""
-    share, each, found = spent.unknown(), spent.of(Spent.LOCAL_RANK), []
-    waited = spent.share(mean_unnamed)
+    share, waited, each, found = spent.unknown(), spent.unnamed(), spent.of(Spent.LOCAL_RANK), []
     certain = Certainty.MEDIUM if evidence.watches(EvidenceSource.TAP) else Certainty.LOW
     advice = ("`py-spy dump --pid` of each process shows in which call it waits", *_switches(evidence))
     if waited.value >= NAMED:

@@ -82,11 +82,8 @@ def _slow_wire(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | 
     beyond = spent.of(Spent.BEYOND) if spent else TimeShare(0.0)
     slow = None if isinstance(evidence.job, Absent) else evidence.job.wire
     if slow is None or isinstance(evidence.job, Absent) or not is_share(slow.ratio):
-        return (
-            _beyond(beyond)
-            if spent and beyond.value >= max(NAMED, MUCH * spent.of(Spent.WIRE).value)
-            else None
-        )
+        much = spent is not None and beyond.value >= max(NAMED, MUCH * spent.of(Spent.WIRE).value)
+        return _beyond(beyond) if much else None
     claimed = on_wire(evidence.job) * max(0.0, 1 - slow.ratio)
     if spent and beyond.value < HALF * claimed:
         # Without a trusted expectation all of it stands among the time on the wire.

@@ -205,14 +205,13 @@ def _tallies(
             if known is None or not known.processes & held[gpu] or not _is_read(job.sights[gpu]):
                 continue
             own = split(gpu, job)
-            idle = own.shares.get(Spent.IDLE, 0.0)
+            parts = (*(own.shares.get(kind, 0.0) for kind in Spent), own.unjudged, own.waiting)
             did = together([
                 doing(memory.sights.get(pid), reading.processes.get(pid), seconds) for pid, _ in held[gpu]
             ])  # fmt: skip
             found[gpu] = SpentTally(
-                memory.mono, seconds, tuple(seconds * own.shares.get(kind, 0.0) for kind in Spent),
-                {other: seconds * part for other, part in own.waits.items()}, seconds * own.unjudged,
-                part_of(did, idle), seconds * own.waiting,
+                memory.mono, seconds, tuple(seconds * part for part in parts),
+                {other: seconds * part for other, part in own.waits.items()}, part_of(did, parts[_IDLE]),
             )  # fmt: skip
     return found
 
@@ -238,8 +237,7 @@ def _sum(tallies: Sequence[SpentTally]) -> SpentTally:
             waits[gpu] = waits.get(gpu, 0.0) + part
     return SpentTally(
         tallies[0].begin, sum(one.seconds for one in tallies), _by_kind([one.spent for one in tallies]),
-        waits, sum(one.unjudged for one in tallies), added([one.idle for one in tallies]),
-        sum(one.waiting for one in tallies),
+        waits, added([one.idle for one in tallies]),
     )  # fmt: skip
 
 
@@ -251,8 +249,8 @@ def _totals(
     known: Mapping[str, tuple[float, ...]], held: Held, tallies: Mapping[str, SpentTally]
 ) -> dict[str, tuple[float, ...]]:
     """Return the seconds by GPU and kind since ever, from 0 on; they only grow."""
-    begun = dict.fromkeys(held, NO_TIME.spent) | dict(known)
-    return begun | {gpu: _by_kind((begun[gpu], one.spent)) for gpu, one in tallies.items()}
+    begun = dict.fromkeys(held, (0.0,) * len(Spent)) | dict(known)
+    return begun | {gpu: _by_kind((begun[gpu], one.spent[: len(Spent)])) for gpu, one in tallies.items()}
 
 
 def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
@@ -272,13 +270,9 @@ def _summed(gpu: str, index: str, tallies: Sequence[SpentTally]) -> GpuLedger:
     one = _sum(tallies)
     if not one.seconds:
         return GpuLedger(gpu, index, 0.0, {Spent.NOT_ATTRIBUTED: 1.0})
+    *parts, unjudged, waiting = (part / one.seconds for part in one.spent)
     return GpuLedger(
-        gpu, index, one.seconds,
-        {kind: part / one.seconds for kind, part in zip(Spent, one.spent, strict=True) if part > 0},
-        {other: part / one.seconds for other, part in one.waits.items()}, _idle_words(one),
-        one.unjudged / one.seconds, one.waiting / one.seconds,
+        gpu, index, one.seconds, {kind: part for kind, part in zip(Spent, parts, strict=True) if part > 0},
+        {other: part / one.seconds for other, part in one.waits.items()},
+        doing_words(one.idle) if parts[_IDLE] >= LEAST_IDLE else "", unjudged, waiting,
     )  # fmt: skip
-
-
-def _idle_words(one: SpentTally) -> str:
-    return doing_words(one.idle) if one.spent[_IDLE] >= LEAST_IDLE * one.seconds else ""

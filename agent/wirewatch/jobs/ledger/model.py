@@ -163,21 +163,19 @@ class Doing:
 class SpentTally:
     """Seconds of one GPU by what they were spent on, from `begin` (monotonic seconds) on.
 
-    `spent`: in the order of Spent. `waits`: those of LOCAL_RANK by GPU (UUID). `unjudged`: those of WIRE
-    where nothing is known to expect. `waiting`: those of NOT_ATTRIBUTED that are known to be waiting.
-    `idle`: how its processes spent those of IDLE.
+    `spent`: in the order of Spent; then those of WIRE where nothing is known to expect, and those of
+    NOT_ATTRIBUTED that are known to be waiting. `waits`: those of LOCAL_RANK by GPU (UUID). `idle`: how its
+    processes spent those of IDLE.
     """
 
     begin: float
     seconds: float
     spent: tuple[float, ...]
     waits: Mapping[str, float] = field(default_factory=dict)
-    unjudged: float = 0.0
     idle: Doing = Doing()
-    waiting: float = 0.0
 
 
-NO_TIME = SpentTally(0.0, 0.0, (0.0,) * len(Spent))
+NO_TIME = SpentTally(0.0, 0.0, (0.0,) * (len(Spent) + 2))
 ProcessId = tuple[int, float]
 """Its id and when it began, so that an id that is used again is another process; -1 where not known."""
 

@@ -235,16 +235,15 @@ def _in_collectives(left: float, computing: float, inside: float, times: GpuTime
     unnamed = max(0.0, waiting - local - other)
     shares = {
         Spent.COMPUTING: computing, Spent.LOCAL_RANK: local, Spent.OTHER_NODE: other,
-        Spent.WIRE: wire - beyond, Spent.BEYOND: beyond,
-        Spent.NOT_ATTRIBUTED: unnamed,
+        Spent.WIRE: wire - beyond, Spent.BEYOND: beyond, Spent.NOT_ATTRIBUTED: unnamed,
     }  # fmt: skip
     return Split(shares, waits, wire if isinstance(times.beyond, Absent) else 0.0, unnamed)
 
 
 def _waiting(busy: float, causes: Collection[str]) -> Split:
-    if not causes:
-        return Split({Spent.NOT_ATTRIBUTED: busy}, waiting=busy)
-    return Split({Spent.LOCAL_RANK: busy}, {cause: busy / len(causes) for cause in causes})
+    if causes:
+        return Split({Spent.LOCAL_RANK: busy}, {cause: busy / len(causes) for cause in causes})
+    return Split({Spent.NOT_ATTRIBUTED: busy}, waiting=busy)
 
 
 def _with_idle(busy: float, rest: Split) -> Split:
