@@ -392,7 +392,7 @@ def _doubts(evidence: JobEvidence, answer: JobAnswer) -> tuple[str, ...]:
         f"timed by {source}: without starts, algorithms and protocols, so that waiting may cost less"
         for source in sorted({comm.source for comm in communicators(evidence)} - {""})
     ]
-    if not (evidence.one_job or isinstance(evidence.ledger, Absent)):
+    if answer.wall is not Wall.HANG and not (evidence.one_job or isinstance(evidence.ledger, Absent)):
         found.append("whether its processes are one job is not known: nothing shows that they communicate")
     judged = ((comm.id, comm.doubt) for comm in communicators(evidence))
     return (*found, *(f"communicator {id_} is not judged: {doubt.value}" for id_, doubt in judged if doubt))
