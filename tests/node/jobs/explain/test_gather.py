@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, ledger, spent, waiting
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, late, ledger, spent, waiting
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
 from wirewatch.cli.jobs.explain import selected
@@ -114,6 +114,17 @@ def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() 
     assert answer.wall is Wall.COMPUTING
     assert "nobody waits" not in answer.sentence
     assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live"), 80))
+
+
+def test_a_late_rank_of_rings_that_are_not_read_any_more_is_not_named() -> None:
+    state = whole().with_component(component("jobs", JobsFacts(NOW, 10.0, (job(late=late()),))))
+    book = component("ledger", LedgerFacts(10.0, (waiting(2, 0.12),)))
+    fresh = jobs_of(state.with_component(book), NOW)[0]
+    assert isinstance(fresh.job, RunningJob)
+    assert fresh.job.late is not None
+    blind = jobs_of(state.with_component(component("jobs", state.facts(JobsFacts), failed=True)), NOW)[0]
+    assert isinstance(blind.job, RunningJob)
+    assert (blind.job.late, [one.fresh for one in blind.job.communicators]) == (None, [False])
 
 
 def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> None:
