@@ -95,6 +95,7 @@ def split(gpu: str, job: JobNow) -> Split:
         busy = activity.graphics
     if not is_share(busy):
         return Split({Spent.NOT_ATTRIBUTED: 1.0})
+    busy = min(1.0, max(0.0, busy))
     if gpu in job.shared:
         return _with_idle(busy, Split({Spent.NOT_ATTRIBUTED: busy}))
     if spins(sight, job.policy) and job.others(gpu):
