@@ -1,4 +1,4 @@
-"""What the ledger asks of GPUs and of /proc, and when; each guard of reading alone."""
+"""Reading for the ledger: questions to GPUs and to /proc, and when; each guard of reading alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

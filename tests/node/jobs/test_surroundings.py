@@ -1,4 +1,4 @@
-"""What the node says of the wires under running jobs, as the daemon hands it to their collector."""
+"""Facts of the node about the wires under running jobs, as the daemon hands them to their collector."""
 
 from dataclasses import replace
 from typing import Any

@@ -139,6 +139,9 @@ CASES: Mapping[str, tuple[JobEvidence, Wall, Certainty, str]] = {
     "the tap contradicts the ledger": (
         evidence(job(late=late(2, 0.06)), book=healthy()), Wall.COMPUTING, LOW, "is sure: 98 % computing",
     ),
+    "threads of all GPUs, which have run nothing lately": (
+        replace(threads(0.1, 0.1, 0.1, 0.1), ledger=healthy(idle=0.6)), Wall.HOST, MEDIUM, "sleep",
+    ),
     "threads of all GPUs": (threads(0.1, 0.1, 0.1, 0.1), Wall.HOST, HIGH, "sleep"),
     "a thread of one GPU of four": (threads(0.1, UNREAD, UNREAD, UNREAD), Wall.HOST, LOW, "is not known"),
     "clocks of the others are its own": (clocks((), (), HOT, ()), Wall.LATE_RANK, HIGH, "throttled"),

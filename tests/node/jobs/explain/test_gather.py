@@ -461,6 +461,12 @@ def test_the_peak_of_a_gpu_is_that_of_its_own_links_that_are_up_and_known() -> N
     assert [gpu.peak for gpu in one.gpus] == [20e9 + 3, 10e9 + 1, none, none]
 
 
+def test_a_source_that_lacks_a_gpu_of_the_job_does_not_watch_it() -> None:
+    whole, part = (tapped(job(), component("lockstep", lockstep(*range(of)))) for of in (4, 3))
+    activity = EvidenceSource.ACTIVITY
+    assert (whole.watches(activity), part.watches(activity)) == (True, False)
+
+
 def test_arithmetic_is_that_of_the_busiest_unit_where_one_is_reported() -> None:
     window = measured("data_parallel")[0][0]
     windows = {

@@ -42,7 +42,7 @@ def without_pids(since: float) -> RunningJob:
 
 
 def lines(*answers: tuple[float, JobAnswer]) -> list[str]:
-    """What is shown at each of these times."""
+    """Return the sentence that is shown at each of these times."""
     shown, previous = [], None
     for at, one in answers:
         previous = held(previous, one, at)
