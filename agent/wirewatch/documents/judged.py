@@ -32,7 +32,7 @@ from wirewatch.documents.state import (
 )
 from wirewatch.jobs.bursts import BurstFacts
 from wirewatch.jobs.explain.gather import jobs_of
-from wirewatch.jobs.explain.held import HeldAnswers
+from wirewatch.jobs.explain.held import HeldAnswers, job_key
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.lockstep import Hint, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts
@@ -112,7 +112,7 @@ def jobs(
 
     `answers`: what is shown of them, which goes on. `host`: of this node, empty where that is not known.
     """
-    found = {(one.name, one.gpus[0].uuid if one.gpus else ""): one for one in jobs_of(state, at, host)}
+    found = {job_key(one): one for one in jobs_of(state, at, host)}
     shown = (answers or HeldAnswers()).shown({key: decide(one) for key, one in found.items()}, at)
     explained = [ExplainedJob(one.answer, found[key], one.since) for key, one in shown.items()]
     return JobsDocument("wirewatch.jobs/1", at, source, explained)

@@ -1,4 +1,4 @@
-"""Which GPUs run one job, by their processes, and the name of that job. Pure."""
+"""Grouping GPUs into jobs by their processes, and naming these jobs. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 

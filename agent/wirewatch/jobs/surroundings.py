@@ -24,7 +24,7 @@ from wirewatch.core.types import Absent, Health, Ok, Why, value_or
 from wirewatch.jobs import ledger, lockstep, running
 from wirewatch.jobs.apart.process import Watcher, apart
 from wirewatch.jobs.bursts import BurstFacts
-from wirewatch.jobs.hangs import HangFacts
+from wirewatch.jobs.hangs import HangFacts, HangKind
 from wirewatch.jobs.ledger import CountedCommunicator, GpuActivity, LedgerSurroundings, TimedJob
 from wirewatch.jobs.lockstep import LockstepFacts
 from wirewatch.jobs.running import JobSurroundings, NvlinkSent, Witness
@@ -64,17 +64,16 @@ _NO_LINK = Absent(Why.MISSING, "no link is up")
 def surroundings(
     state: NodeState, verdict: Verdict, links: int | None, pins: Mapping[str, float]
 ) -> JobSurroundings:
-    """What a node's components know by now; `links`, `pins`: as the operator states them."""
+    """Return the facts of a node's components by now; `links`, `pins`: as the operator states them."""
     topology, nvlink = state.facts(Topology), state.facts(NvlinkFacts)
     now = known.now if (known := state.facts(GpuFacts)) else {}
     held = grouped((pid, uuid) for uuid, one in now.items() for pid in value_or(one.pids, ()))
-    outcome = state.components["nvlink"].outcome if "nvlink" in state.components else None
     return JobSurroundings(
         topology=_NOT_YET if topology is None else topology,
         link_rate=_NO_LINK if nvlink is None else _rate(nvlink),
         links=links,
         pins=pins,
-        nvlink=NvlinkSent(outcome.mono, nvlink.sent) if isinstance(outcome, Ok) and nvlink else NvlinkSent(),
+        nvlink=_sent(state),
         witnesses=tuple(witnesses(verdict))[:MOST],
         gpus={pid: gpus[0] for pid, gpus in held.items() if len(gpus) == 1},
     )
@@ -83,11 +82,14 @@ def surroundings(
 def ledger_surroundings(state: NodeState) -> LedgerSurroundings:
     """Return what a node's components know of running jobs by now, for the waiting ledger."""
     jobs, hangs, steps = state.facts(JobsFacts), state.facts(HangFacts), state.facts(LockstepFacts)
-    made = LedgerSurroundings()
+    made, sent = LedgerSurroundings(), _sent(state)
+    if sent.sent:
+        made = replace(made, sent=sent.sent, sent_at=sent.mono)
     if jobs is not None:
         made = replace(made, jobs=tuple(map(_timed, (j for j in jobs.jobs if j.live))), counted=jobs.mono)
     if hangs is not None:
-        hanging = tuple(tuple(hang.processes) for hang in hangs.now)
+        # A hang that is only suspected is what GPUs look like: nobody has said that they communicate.
+        hanging = tuple(tuple(one.processes) for one in hangs.now if one.kind is not HangKind.SUSPECTED)
         made = replace(made, owners=hangs.owners, hanging=hanging)
     outcome = state.components[lockstep.NAME].outcome if steps is not None else None
     if steps is not None and isinstance(outcome, Ok):
@@ -95,6 +97,13 @@ def ledger_surroundings(state: NodeState) -> LedgerSurroundings:
         in_step = tuple(steps.windows) if steps.in_step else ()
         made = replace(made, activity=activity, seen=outcome.mono, in_step=in_step)
     return made
+
+
+def _sent(state: NodeState) -> NvlinkSent:
+    """Return the bytes that GPUs have sent over NVLink, as they were counted last."""
+    facts = state.facts(NvlinkFacts)
+    outcome = state.components["nvlink"].outcome if "nvlink" in state.components else None
+    return NvlinkSent(outcome.mono, facts.sent) if isinstance(outcome, Ok) and facts else NvlinkSent()
 
 
 def _timed(job: RunningJob) -> TimedJob:
@@ -108,7 +117,11 @@ def _timed(job: RunningJob) -> TimedJob:
     gpus = {one.gpu: replace(one, calls={}, bytes={}) for one in job.gpus}
     untimed = (one for one in job.communicators if one.sends or one.captured)
     partly = frozenset(str(rank.gpu) for one in untimed for rank in one.here)
-    return TimedJob(job.name, job.pids, tuple(_counted(job.communicators)), gpus, spans, partly)
+    linked = (one.here for one in job.communicators if one.doubt not in _CONTRADICT)
+    return TimedJob(
+        job.name, job.pids, tuple(_counted(job.communicators)), gpus, spans, partly,
+        tuple(tuple(str(rank.gpu) for rank in here) for here in linked),
+    )  # fmt: skip
 
 
 def _counted(some: Iterable[CommunicatorTimes]) -> Iterator[CountedCommunicator]:

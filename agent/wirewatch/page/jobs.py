@@ -117,7 +117,8 @@ def _waits_for(job: RunningJob, gpus: Sequence[GpuTime]) -> Cell:
     latest = max(gpus, key=lambda gpu: gpu.late)
     if latest.late >= LATE:
         return Cell(f"GPU {latest.index} at times", "quiet")
-    return Cell("nobody" if max(gpu.waiting for gpu in gpus) < NOBODY else "no single GPU", "quiet")
+    little = len(gpus) == len(job.gpus) and all(gpu.waiting < NOBODY for gpu in gpus)
+    return Cell("nobody" if little else "no single GPU", "quiet")
 
 
 def _range(shares: Sequence[float]) -> Cell:

@@ -87,8 +87,9 @@ def tapped(
     every = {gpu(n): GpuTime(gpu(n), str(n), 0.0, 0.0, 0.0) for n in numbers}
     every |= {one.gpu: one for one in times}
     return TimedJob(
-        name, tuple(pid(n) for n in numbers), tuple(comms), every, {one.gpu: span for one in times}
-    )
+        name, tuple(pid(n) for n in numbers), tuple(comms), every, {one.gpu: span for one in times},
+        linked=(tuple(every),),
+    )  # fmt: skip
 
 
 def around(*jobs: TimedJob, counted: float = BEGIN, **values: Any) -> LedgerSurroundings:
@@ -103,25 +104,37 @@ def job(
     *sights: GpuSight | Absent, known: LedgerSurroundings | None = None, timed: TimedJob | None = None,
     **values: Any,
 ) -> JobNow:  # fmt: skip
-    """A job on GPU 0 and those after it, at BEGIN."""
+    """A job on GPU 0 and those after it, at BEGIN, whose processes are known to communicate."""
     known = known or LedgerSurroundings()
     every = {gpu(n): one for n, one in enumerate(sights)}
     pids = tuple(pid(n) for n in range(len(sights)))
     timed = timed or next(iter(known.jobs), None)
     worked = frozenset(every)
-    made = JobNow("slurm:7", tuple(every), pids, BEGIN, every, known, POLICY, worked=worked, timed=timed)
+    made = JobNow(
+        "slurm:7", tuple(every), pids, BEGIN, every, known, POLICY, worked=worked, timed=timed,
+        bound=(tuple(every),),
+    )  # fmt: skip
     return replace(made, **values)
 
 
 @dataclass
 class Looks:
-    """Folds looks; `around` is handed to each. `worked`: all GPUs have worked before the second look."""
+    """Folds looks; `around` is handed to each.
+
+    `worked`: all GPUs have worked before the second look. `sending`: they have sent bytes over NVLink, and
+    the processes of each owner have one parent.
+    """
 
     around: LedgerSurroundings = field(default_factory=LedgerSurroundings)
     policy: LedgerPolicy = POLICY
     mono: float = BEGIN - EVERY
     memory: LedgerMemory = field(default_factory=LedgerMemory)
     worked: bool = True
+    sending: bool = True
+
+    def parent(self, number: int) -> int:
+        owners = self.around.owners
+        return 50 + sorted(owners.values()).index(owners[number]) if number in owners and self.sending else 0
 
     def look(
         self, *sights: GpuSight | Absent, processes: Mapping[int, ProcessSight | Absent] | None = None,
@@ -130,15 +143,18 @@ class Looks:
         self.mono += after
         every = (value_or(one.processes, ()) for one in sights if isinstance(one, GpuSight))
         listed = {p for some in every for p in some if p}
-        seen = {p: process() for p in listed} | dict(processes or {})
+        seen = {p: process(parent=self.parent(p)) for p in listed} | dict(processes or {})
         gpus = tuple(GpuReading(Gpu(n, gpu(n)), one) for n, one in enumerate(sights))
         reading = LedgerReading(gpus, seen, looked, self.around)
         self.memory, findings = judge(
             self.memory, Ok(reading, self.mono + 1e9, self.mono), self.policy, Expect()
         )
         assert findings == ()
-        if self.worked and looked:
-            known = {key: replace(one, worked=True) for key, one in self.memory.gpus.items()}
+        if looked:
+            known = {
+                key: replace(one, worked=self.worked or one.worked, moved=self.sending or one.moved)
+                for key, one in self.memory.gpus.items()
+            }
             self.memory = replace(self.memory, gpus=known)
         return self.memory.jobs
 

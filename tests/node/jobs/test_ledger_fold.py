@@ -1,6 +1,7 @@
 """Ledgers of jobs from look to look: windows, jobs and their names, what begins anew, and the series."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -143,6 +144,57 @@ def test_of_two_jobs_on_a_node_neither_waits_for_the_other() -> None:
     owners = {pid(0): "slurm:1", pid(1): "slurm:2"}
     jobs = Looks(LedgerSurroundings(owners=owners)).times(2, idle(0), spinning(1))
     assert shares(jobs[1].short[0]) == {Spent.NOT_ATTRIBUTED: 1.0}
+
+
+ONE = dict.fromkeys(OWNERS, "container:abc")
+SENT, MIB = {gpu(0): 0, gpu(1): 0}, 1 << 20
+MOVED = {gpu(0): MIB, gpu(1): MIB}
+
+
+@pytest.mark.parametrize(
+    ("guard", "parents", "counts", "around", "one"),
+    [
+        ("one parent, and both send", (50, 50), (SENT, MOVED), {}, True),
+        ("one of them is the parent", (50, pid(0)), (SENT, MOVED), {}, True),
+        ("two parents", (50, 51), (SENT, MOVED), {}, False),
+        ("no parent is known", (0, 0), (SENT, MOVED), {}, False),
+        ("nobody sends", (50, 50), (SENT, SENT), {}, False),
+        ("one sends", (50, 50), (SENT, {**SENT, gpu(0): MIB}), {}, False),
+        ("both send hardly", (50, 50), (SENT, {gpu(0): MIB - 1, gpu(1): MIB - 1}), {}, False),
+        ("bytes are not counted", (50, 50), ({}, {}), {}, False),
+        ("all was sent before the first count", (50, 50), (MOVED, MOVED), {}, False),
+        ("counters were reset", (50, 50), (MOVED, SENT), {}, False),
+        ("a hang that NCCL has confirmed", (0, 0), ({}, {}), {"hanging": ((gpu(0), gpu(1)),)}, True),
+        ("a hang of others", (0, 0), ({}, {}), {"hanging": ((gpu(0), gpu(7)),)}, False),
+        ("lockstep", (0, 0), ({}, {}), {"in_step": (gpu(0), gpu(1))}, True),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_processes_of_one_owner_are_one_job_where_they_communicate(
+    guard: str, parents: tuple[int, int], counts: tuple[dict[str, int], ...], around: dict[str, Any], *,
+    one: bool,
+) -> None:  # fmt: skip
+    looks = Looks(LedgerSurroundings(owners=ONE, **around), sending=False)
+    seen = {pid(n): process(parent=parent) for n, parent in enumerate(parents)}
+    # What was counted before these processes came says nothing of them.
+    for sent, at in (({gpu(0): -9 * MIB, gpu(1): -9 * MIB}, BEGIN - 5), *((c, BEGIN + 9) for c in counts)):
+        looks.around = replace(looks.around, sent=sent, sent_at=at)
+        (job,) = looks.times(2, idle(0), spinning(1), processes=seen)
+    assert job.one_job is one, guard
+    waited = shares(job.short[1]).get(Spent.LOCAL_RANK, 0.0) > 0
+    assert waited is one
+    assert job.name == "container:abc"
+
+
+def test_a_process_on_two_gpus_is_one_job_and_so_are_ranks_of_one_communicator() -> None:
+    (job,) = Looks(LedgerSurroundings(owners=ONE), sending=False).times(
+        2, sight(0.0, 120.0, 100), sight(1.0, 125.0, 100)
+    )
+    assert (job.one_job, job.short[1].waits_for) == (True, {gpu(0): 1.0})
+    for linked, one in ((((gpu(0), gpu(1)),), True), ((), False)):
+        rings = replace(tapped(), linked=linked)
+        (job,) = Looks(around(rings), sending=False).times(2, idle(0), spinning(1))
+        assert job.one_job is one
 
 
 def test_processes_whose_owner_is_not_known_are_jobs_of_their_own() -> None:

@@ -1,5 +1,6 @@
-"""Whatever is known of a job, the shares of each GPU add up to 1, and none is firmer than its evidence."""
+"""The shares of each GPU add up to 1 whatever is known of its job, and none is firmer than its evidence."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -37,9 +38,9 @@ from wirewatch.jobs.times import ELSEWHERE, GpuTime
 
 COUNT = 3
 SHARE = st.one_of(st.sampled_from([0.0, 0.25, 0.99, 1.0]), st.floats(0.0, 1.0))
-ODD = st.one_of(SHARE, st.floats(-1.0, 3.0))
-"""Shares of other collectors may be a little off."""
-CAUSES = st.sampled_from([gpu(0), gpu(1), gpu(2), ELSEWHERE])
+ODD = st.one_of(SHARE, SHARE, st.floats(-1.0, 3.0), st.just(math.nan))
+"""Other collectors may hand on what cannot be."""
+CAUSES = st.sampled_from([gpu(0), gpu(1), gpu(2), gpu(7), ELSEWHERE])
 NUMBERS = st.integers(0, COUNT - 1)
 SEEN: st.SearchStrategy[ProcessSight | Absent] = st.one_of(st.just(DENIED), st.just(process()))
 
@@ -49,8 +50,8 @@ def sights(draw: st.DrawFn, number: int) -> GpuSight | Absent:
     if draw(st.integers(0, 9)) == 0:
         return UNREAD
     unknown = st.just(DENIED)
-    power = draw(st.one_of(unknown, st.sampled_from([90.0, 125.0, 690.0])))
-    return sight(draw(st.one_of(unknown, SHARE, SHARE)), power, pid(number))
+    power = draw(st.one_of(unknown, st.sampled_from([90.0, 125.0, 690.0, math.nan])))
+    return sight(draw(st.one_of(unknown, ODD)), power, pid(number))
 
 
 @st.composite
@@ -85,7 +86,9 @@ def jobs(draw: st.DrawFn) -> JobNow:
     every = [draw(sights(n)) for n in range(COUNT)]
     spinning = draw(st.dictionaries(NUMBERS.map(gpu), st.floats(BEGIN - 50, BEGIN), max_size=COUNT))
     shared = frozenset(map(gpu, draw(st.sets(NUMBERS, max_size=1))))
-    return job(*every, known=draw(surroundings()), spinning=spinning, shared=shared)
+    groups = [tuple(gpu(n) for n in range(COUNT)), (gpu(0), gpu(1)), ()]
+    bound = (draw(st.sampled_from(groups)),)
+    return job(*every, known=draw(surroundings()), spinning=spinning, shared=shared, bound=bound)
 
 
 @settings(max_examples=examples(300))
@@ -98,6 +101,7 @@ def test_shares_add_up_to_one_and_parts_to_their_whole(now: JobNow) -> None:
         assert sum(found.waits.values()) == pytest.approx(found.shares.get(Spent.LOCAL_RANK, 0.0))
         assert all(part >= 0 for part in found.waits.values())
         assert one not in found.waits, "no GPU waits for itself"
+        assert {*found.waits} <= {*now.gpus}, "and for none of another job"
         assert 0 <= found.unjudged <= found.shares.get(Spent.WIRE, 0.0) + 1e-9
         assert 0 <= found.waiting <= found.shares.get(Spent.NOT_ATTRIBUTED, 0.0) + 1e-9
 
@@ -114,6 +118,21 @@ def test_nothing_is_computing_without_times_or_activity_and_nobody_elsewhere_wit
             assert found.get(kind, 0.0) == 0.0
         without = split(one, replace(now, timed=None)).shares
         assert without.get(Spent.OTHER_NODE, 0.0) == without.get(Spent.WIRE, 0.0) == 0.0
+
+
+@settings(max_examples=examples(300))
+@given(jobs())
+def test_gpus_that_are_not_known_to_communicate_wait_for_nobody_by_their_looks(now: JobNow) -> None:
+    for one in now.gpus:
+        whole = split(one, now)
+        apart = split(one, replace(now, bound=()))
+        alone = split(one, replace(now, bound=(), timed=None))
+        assert alone.waits == {}
+        assert alone.waiting == 0.0
+        if now.timed is None:
+            assert apart.shares.get(Spent.COMPUTING, 0.0) >= whole.shares.get(Spent.COMPUTING, 0.0)
+        odd = replace(now, sights=dict.fromkeys(now.sights, UNREAD))
+        assert split(one, odd).shares == {Spent.NOT_ATTRIBUTED: 1.0}
 
 
 @settings(max_examples=examples(100))

@@ -1,4 +1,4 @@
-"""What the ledger asks of GPUs and of /proc, and when; each guard of reading alone."""
+"""Reading for the ledger: questions to GPUs and to /proc, and when; each guard of reading alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -146,7 +146,10 @@ def test_while_nothing_computes_it_looks_seldom(after: float, *, looked: bool) -
 
 
 def test_a_process_is_read_with_all_its_numbers() -> None:
-    assert process_sight(STAT, IO) == ProcessSight("S", 123.45, 2.0, 700, 9000)
+    assert process_sight(STAT, IO) == ProcessSight("S", 123.45, 2.0, 700, 9000, 77)
+    orphan = process_sight(STAT.replace(" S 77", " S 1"), IO)
+    assert orphan is not None
+    assert orphan.parent == 0
 
 
 def test_a_short_text_keeps_the_state_alone() -> None:

@@ -335,6 +335,12 @@ def test_where_calls_are_not_timed_the_rest_of_the_busy_time_is_not_called_compu
     assert sum(seen.values()) == pytest.approx(1.0, abs=2e-3)
 
 
+def test_timed_waiting_for_a_gpu_of_another_job_is_for_nobody_who_is_known() -> None:
+    times = time_of(0, 0.5, 0.3, waits={gpu(7): 0.3})
+    found = split(gpu(0), job(works(0), works(1), known=around(tapped(times))))
+    assert (found.waits, round(found.waiting, 3)) == ({}, 0.3)
+
+
 # A GPU that jobs share
 
 

@@ -1,4 +1,4 @@
-"""What the node says of the wires under running jobs, as the daemon hands it to their collector."""
+"""Facts of the node about the wires under running jobs, as the daemon hands them to their collector."""
 
 from dataclasses import replace
 from typing import Any
@@ -306,13 +306,25 @@ def test_the_ledger_is_given_activity_owners_and_what_belongs_together() -> None
     window = GpuWindow(7.5, 0.99, 0.9, 0.3, 0.0, 0.0)
     steps = LockstepFacts(None, None, {"GPU-0": window}, in_step=True)
     hang = HangingJob(
-        HangKind.SUSPECTED, {"GPU-1": frozenset({5}), "GPU-2": frozenset({6})}, (), 0.0, "", "", ""
+        HangKind.STOPPED, {"GPU-1": frozenset({5}), "GPU-2": frozenset({6})}, (), 0.0, "", "", ""
     )
     found = told(lockstep=steps, hangs=HangFacts((), (hang,), {5: "slurm:1"}))
     assert found.activity == {"GPU-0": GpuActivity(7.5, 0.99, 0.9)}
     assert (found.seen, found.in_step) == (40.0, ("GPU-0",))
     assert (found.owners, found.hanging) == ({5: "slurm:1"}, (("GPU-1", "GPU-2"),))
     assert told(lockstep=replace(steps, in_step=False)).in_step == ()
+    guess = replace(hang, kind=HangKind.SUSPECTED)
+    assert told(hangs=HangFacts((), (guess,))).hanging == (), "nobody has said that they communicate"
+
+
+def test_the_ledger_is_given_what_communicates() -> None:
+    twice = communicator(id="c1", doubt=TimesDoubt.TWICE)
+    inspected = communicator(id="c2", source="NCCL Inspector")
+    for comm, linked in ((communicator(), True), (inspected, True), (twice, False)):
+        (job,) = told(jobs=JobsFacts(1.0, 33.0, (running(comm),))).jobs
+        assert job.linked == ((("GPU-0", "GPU-1"),) if linked else ())
+    found = told(nvlink=NvlinkFacts({}, {"GPU-0": 7}))
+    assert (found.sent, found.sent_at) == ({"GPU-0": 7}, 40.0)
 
 
 def test_activity_that_is_not_read_any_more_is_not_handed_on() -> None:

@@ -1,4 +1,4 @@
-"""What is known of one running job, from all sources, as the decision takes it; and the answer.
+"""Evidence of one running job from all sources, as the decision takes it; and the answer.
 
 Shares are of time, 0 to 1. A source that is missing is an `Absent` with its reason, and stands among the
 `sources` with what switches it on: missing evidence is never evidence of health.
@@ -33,7 +33,7 @@ class EvidenceSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """Whether a source is watched for this job. `why` it is not, and what would switch it on, in words."""
+    """A source that is watched for this job or not. `why` it is not, and what switches it on, in words."""
 
     source: EvidenceSource
     watched: bool
@@ -157,15 +157,20 @@ class JobEvidence:
         return tuple(sorted(of_gpus.union(() if isinstance(self.job, Absent) else self.job.pids)))
 
     def watches(self, source: EvidenceSource) -> bool:
-        """Whether this source is watched."""
+        """Tell whether this source is watched."""
         return any(one.watched for one in self.sources if one.source is source)
+
+    @property
+    def one_job(self) -> bool:
+        """Tell whether its processes are known to be one job, and not several of one owner."""
+        return len(self.gpus) == 1 or (not isinstance(self.ledger, Absent) and self.ledger.one_job)
 
 
 class Wall(Enum):
     """The wall that holds a job up most.
 
-    COMPUTING: no cause of waiting is large enough to be named. NOTHING: nothing of this node holds it up, as
-    far as all is watched.
+    COMPUTING: no cause of waiting is large enough to be named. NOTHING: all is watched, and nothing of this
+    node holds it up.
     """
 
     HANG = "hang"

@@ -29,9 +29,9 @@ from wirewatch.jobs.explain.evidence import (
     SourceStatus,
 )
 from wirewatch.jobs.gpugroups import gpu_groups, job_name
-from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind, StandingJob
+from wirewatch.jobs.hangs import HangFacts, HangingJob, HangKind
 from wirewatch.jobs.ledger.spent import JobLedger, LedgerFacts
-from wirewatch.jobs.lockstep import GpuWindow, LockstepFacts
+from wirewatch.jobs.lockstep import LockstepFacts
 from wirewatch.jobs.times import UNTIMED, JobsFacts, RunningJob
 
 F = TypeVar("F")
@@ -46,11 +46,12 @@ HERE = "run `wirewatch explain` on this machine, as the job's user or as root"
 _OWN = ("jobs.", "hangs.", "lockstep.", "bursts.")
 """Rules about jobs themselves: what they say is in the evidence already."""
 _NO_TAP = Absent(Why.MISSING, "its processes do not carry the tap")
+_NO_MATH = Absent(Why.UNSUPPORTED, "no arithmetic unit is reported")
 _NO_THREADS = Absent(Why.MISSING, HERE)
 
 
 def jobs_of(state: NodeState, now: float, host: str = "") -> tuple[JobEvidence, ...]:
-    """The running jobs of this node, which is `host`, at `now` (Unix seconds), those with the tap first.
+    """Return the running jobs of this node (`host`) at `now` (Unix seconds), those with the tap first.
 
     A probe of wirewatch is none.
     """
@@ -63,15 +64,17 @@ def jobs_of(state: NodeState, now: float, host: str = "") -> tuple[JobEvidence, 
 
 
 def switch_on(collector: str) -> str:
-    """What switches a collector on."""
+    """Return the words for switching a collector on."""
     return f"set enabled = true under [collectors.{collector}] and reload the daemon"
 
 
 def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -> JobEvidence:
-    """The evidence with how busy the busiest thread of each process (by pid) was; the least on each GPU."""
-    gpus = tuple(
-        replace(gpu, thread=_least([threads[p] for p in gpu.pids if p in threads])) for gpu in evidence.gpus
-    )
+    """Return the evidence with how busy the busiest thread of each process (by pid) was.
+
+    Of a GPU it is the least of its processes, and not known where that of any of them is not.
+    """
+    read = ([threads.get(pid, _NO_THREADS) for pid in gpu.pids] for gpu in evidence.gpus)
+    gpus = tuple(replace(gpu, thread=_least(some)) for gpu, some in zip(evidence.gpus, read, strict=True))
     seen = any(not isinstance(gpu.thread, Absent) for gpu in gpus)
     reasons = (str(one) for one in threads.values() if isinstance(one, Absent))
     why = "" if seen else next(reasons, "none of its processes is known")
@@ -79,7 +82,7 @@ def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -
 
 
 def with_settings(evidence: JobEvidence, read: Sequence[JobSettings]) -> JobEvidence:
-    """The evidence with settings that were read beside the daemon, where it could not read them itself."""
+    """Return the evidence with settings that were read beside the daemon, where it could not read them."""
     known = {one.pid: one for one in read}
     own = {one.pid: one for one in evidence.settings if not isinstance(one.settings, Absent)}
     merged = tuple({**known, **own}.values())
@@ -88,6 +91,9 @@ def with_settings(evidence: JobEvidence, read: Sequence[JobSettings]) -> JobEvid
 
 def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
     # Of its windows a fresh one says how it is now; what older ones have shown is in `late` and `wire`.
+    if _status(state, JOBS):
+        over = (replace(comm, fresh=False, elsewhere="") for comm in job.communicators)
+        job = replace(job, communicators=tuple(over), late=None, wire=None)
     newest = (replace(comm, windows=comm.windows[-1:] if comm.fresh else ()) for comm in job.communicators)
     job = replace(job, communicators=tuple(newest))
     pids: dict[str, set[int]] = {gpu.gpu: set() for gpu in job.gpus}
@@ -104,21 +110,22 @@ def _of_tap(state: NodeState, job: RunningJob, now: float) -> JobEvidence:
 def _of_gpus(state: NodeState, uuids: Iterable[str], now: float) -> JobEvidence:
     gpus = tuple(_gpu(state, uuid, "", ()) for uuid in uuids)
     pids = sorted(pid for gpu in gpus for pid in gpu.pids)
-    name = job_name(pids, _owners(state))
+    name = job_name(pids, _hangs(state).owners)
     return _completed(state, JobEvidence(name, now, _sorted(gpus), _NO_TAP))
 
 
-def _owners(state: NodeState) -> Mapping[int, str]:
-    """Whose each process on the GPUs is; empty where that is not read now."""
-    facts = _facts(state, HangFacts, HANGS)
-    return facts.owners if facts else {}
+def _hangs(state: NodeState) -> HangFacts:
+    """Return owners, hangs and jobs that stand still; none where that is not read now."""
+    return _facts(state, HangFacts, HANGS) or HangFacts(())
 
 
 def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
-    """The evidence with findings, what lockstep says, and which sources are watched."""
+    """Return the evidence with findings, hints of lockstep, and the sources that are watched."""
+    hangs = _hangs(state)
     made = replace(
-        evidence, hang=_hang(state, evidence), findings=tuple(_findings(state, evidence)),
-        ledger=_ledger(state, evidence), standing=_standing(state, evidence),
+        evidence, hang=next((_hung(one) for one in hangs.now if _is_of(one.processes, evidence)), None),
+        standing=next((one for one in hangs.standing if _is_of(one.processes, evidence)), None),
+        findings=tuple(_findings(state, evidence)), ledger=_ledger(state, evidence),
     )  # fmt: skip
     made = replace(made, sources=tuple(_sources(state, made)))
     facts, here = _facts(state, LockstepFacts, LOCKSTEP), {gpu.uuid for gpu in evidence.gpus}
@@ -129,19 +136,9 @@ def _completed(state: NodeState, evidence: JobEvidence) -> JobEvidence:
     return made
 
 
-def _hang(state: NodeState, evidence: JobEvidence) -> HungJob | None:
-    """The hang of this job."""
-    for hang in _hanging(state):
-        if _is_of(hang.processes, evidence):
-            suspected = hang.kind is HangKind.SUSPECTED
-            lines = tuple(hang.snapshot.splitlines())
-            return HungJob(hang.text, hang.found, lines, hang.action, suspected=suspected)
-    return None
-
-
-def _standing(state: NodeState, evidence: JobEvidence) -> StandingJob | None:
-    facts = _facts(state, HangFacts, HANGS)
-    return next((one for one in facts.standing if _is_of(one.processes, evidence)), None) if facts else None
+def _hung(hang: HangingJob) -> HungJob:
+    lines, suspected = tuple(hang.snapshot.splitlines()), hang.kind is HangKind.SUSPECTED
+    return HungJob(hang.text, hang.found, lines, hang.action, suspected=suspected)
 
 
 def _is_of(processes: Mapping[str, Iterable[int]], evidence: JobEvidence) -> bool:
@@ -165,14 +162,8 @@ def _ledger(state: NodeState, evidence: JobEvidence) -> JobLedger | Absent:
     pids = tuple(pid for one in found for pid in one.pids)
     return JobLedger(
         found[0].name, pids, min(one.since for one in found), any(one.starting for one in found), short, long,
-        behind,
+        behind, len(found) == 1 and found[0].one_job,
     )  # fmt: skip
-
-
-def _hanging(state: NodeState) -> tuple[HangingJob, ...]:
-    """The jobs that hang; none where that is not watched now."""
-    facts = _facts(state, HangFacts, HANGS)
-    return facts.now if facts else ()
 
 
 def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu:
@@ -187,7 +178,11 @@ def _gpu(state: NodeState, uuid: str, index: str, pids: Iterable[int]) -> JobGpu
             made = replace(made, utilisation=now.utilization, power=now.power, throttled=now.throttled)
             made = replace(made, memory={pid: now.memory[pid] for pid in made.pids if pid in now.memory})
     window = lockstep.windows.get(uuid) if lockstep else None
-    made = replace(_with_window(made, window) if window else made, peak=_peak(state, uuid))
+    if window is not None:
+        math = max(window.math.values(), default=_NO_MATH)
+        made = replace(made, graphics=window.graphics, sm=window.sm, dram=window.dram)
+        made = replace(made, math=math, sent=window.sent)
+    made = replace(made, peak=_peak(state, uuid))
     seen = next((one.figures for one in bursts.looks if one.uuid == uuid), None) if bursts else None
     return replace(made, plateau=seen.plateau, duty=seen.duty, short=not seen.long) if seen else made
 
@@ -200,21 +195,12 @@ def _peak(state: NodeState, uuid: str) -> float | Absent:
     return sum(speeds) if speeds else Absent(Why.MISSING, "the rates of its NVLinks are not known")
 
 
-def _with_window(gpu: JobGpu, window: GpuWindow) -> JobGpu:
-    none = Absent(Why.UNSUPPORTED, "no arithmetic unit is reported")
-    math = max(window.math.values()) if window.math else none
-    return replace(
-        gpu, graphics=window.graphics, sm=window.sm, dram=window.dram, math=math, sent=window.sent
-    )  # fmt: skip
-
-
 def _untapped(state: NodeState, taken: set[str]) -> Iterator[tuple[str, ...]]:
     """GPUs of each job without the tap; largest first."""
     gpus, facts = state.facts(GpuFacts), _facts(state, LockstepFacts, LOCKSTEP)
     known = {uuid: _pids(state, now) for uuid, now in (gpus.now if gpus else {}).items() if uuid not in taken}
-    hanging = [hang.processes.keys() for hang in _hanging(state)]
-    in_step = facts.windows.keys() if facts and facts.in_step else ()
-    yield from gpu_groups(known, _owners(state), hanging, in_step)
+    hangs, in_step = _hangs(state), facts.windows.keys() if facts and facts.in_step else ()
+    yield from gpu_groups(known, hangs.owners, [one.processes.keys() for one in hangs.now], in_step)
 
 
 def _findings(state: NodeState, evidence: JobEvidence) -> Iterator[JobFinding]:
@@ -235,22 +221,19 @@ def _sources(state: NodeState, evidence: JobEvidence) -> Iterator[SourceStatus]:
     why = "" if booked else _status(state, LEDGER) or "it has nothing of these GPUs yet"
     yield SourceStatus(EvidenceSource.LEDGER, booked, why, switch_on(LEDGER))
     facts = state.facts(LockstepFacts)
-    for source, collector, values, why in (
-        (EvidenceSource.ACTIVITY, LOCKSTEP, [gpu.graphics for gpu in evidence.gpus],
-         facts.why if facts else ""),
-        (EvidenceSource.GPU, GPU, [gpu.throttled for gpu in evidence.gpus],
-         "NVML does not say it of these GPUs"),
-        (EvidenceSource.BURSTS, BURSTS, [gpu.plateau for gpu in evidence.gpus], "no look at its GPUs yet"),
-    ):  # fmt: skip
-        known = not all(isinstance(value, Absent) for value in values)
-        yield SourceStatus(
-            source, known, "" if known else _status(state, collector) or why, switch_on(collector)
-        )
+    for source, collector, field, why in (
+        (EvidenceSource.ACTIVITY, LOCKSTEP, "graphics", facts.why if facts else ""),
+        (EvidenceSource.GPU, GPU, "throttled", "NVML does not say it of these GPUs"),
+        (EvidenceSource.BURSTS, BURSTS, "plateau", "no look at its GPUs yet"),
+    ):
+        # A look at bursts is of one GPU; of the other sources each GPU counts.
+        read = [not isinstance(getattr(gpu, field), Absent) for gpu in evidence.gpus]
+        known = any(read) if source is EvidenceSource.BURSTS else bool(read) and all(read)
+        said = "" if known else _status(state, collector) or why
+        yield SourceStatus(source, known, said, switch_on(collector))
     why = _status(state, HANGS) or ""
     yield SourceStatus(EvidenceSource.HANGS, not why, why, switch_on(HANGS))
-    yield SourceStatus(
-        EvidenceSource.THREADS, watched=False, why="the daemon does not read them", switch_on=HERE
-    )
+    yield SourceStatus(EvidenceSource.THREADS, False, "the daemon does not read them", HERE)  # noqa: FBT003
     yield _settings_status(evidence.settings)
 
 
@@ -260,10 +243,10 @@ def _tap_status(state: NodeState, job: RunningJob | Absent) -> SourceStatus:
         folder = facts.folder if facts else None
         why = off or (str(folder) if folder is not None else job.detail)
         return SourceStatus(EvidenceSource.TAP, watched=False, why=why, switch_on=TAP_ON)
-    timed = off is None and any(comm.windows for comm in job.communicators)
-    why = off or _untimed(job)
-    ever = "" if timed or _counted(job) else "wait a window"
-    return SourceStatus(EvidenceSource.TAP, timed, "" if timed else why, ever)
+    if any(comm.windows for comm in job.communicators):
+        return SourceStatus(EvidenceSource.TAP, watched=True)
+    ever = "" if _counted(job) else "wait a window"
+    return SourceStatus(EvidenceSource.TAP, watched=False, why=off or _untimed(job), switch_on=ever)
 
 
 def _counted(job: RunningJob) -> str:
@@ -276,9 +259,8 @@ def _counted(job: RunningJob) -> str:
 
 
 def _untimed(job: RunningJob) -> str:
-    """Why no window shows how it is now."""
-    captured = sum(comm.captured for comm in job.communicators)
-    if captured:
+    """Return why no window shows how it is now."""
+    if captured := sum(comm.captured for comm in job.communicators):
         return f"{captured} calls are in CUDA graphs, and their communicators are not timed"
     if counted := _counted(job):
         return counted
@@ -301,7 +283,7 @@ def _facts(state: NodeState, kind: type[F], collector: str) -> F | None:
 
 
 def _status(state: NodeState, collector: str) -> str | None:
-    """Why what a collector says cannot be taken now; None where it can."""
+    """Return why nothing of a collector can be taken now; None where it can."""
     component = state.components.get(collector)
     if component is None:
         return "its collector is off"
@@ -319,12 +301,13 @@ def _with_source(evidence: JobEvidence, status: SourceStatus) -> JobEvidence:
 
 def _least(values: Sequence[float | Absent]) -> float | Absent:
     known = [one for one in values if not isinstance(one, Absent)]
-    return min(known) if known else next(iter(values), _NO_THREADS)
+    unknown = next((one for one in values if isinstance(one, Absent)), _NO_THREADS)
+    return min(known) if known and len(known) == len(values) else unknown
 
 
 def _pids(state: NodeState, now: GpuNow) -> tuple[int, ...]:
     """Return the processes of jobs on a GPU, without processes of a probe."""
-    owners = _owners(state)
+    owners = _hangs(state).owners
     return tuple(sorted(pid for pid in value_or(now.pids, ()) if owners.get(pid) != PROBE))
 
 

@@ -1,11 +1,13 @@
-"""Which GPU the others wait for, how sure that is, and why it may be late. Pure."""
+"""Naming the GPU that the others wait for, how sure that is, and why it may be late. Pure."""
 
 from dataclasses import replace
 
 from wirewatch.core.statistics import low_median
 from wirewatch.core.types import Absent, value_or
 from wirewatch.jobs.explain.evidence import (
+    NOT_WATCHED,
     Certainty,
+    EvidenceSource,
     JobAnswer,
     JobEvidence,
     JobGpu,
@@ -15,6 +17,7 @@ from wirewatch.jobs.explain.evidence import (
 from wirewatch.jobs.explain.ranks import communicators, gpu_rank_name, late_name
 from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
 from wirewatch.jobs.explain.words import percent
+from wirewatch.jobs.ledger.spent import is_share
 from wirewatch.jobs.times import LateRank
 
 LESS_ACTIVE = 0.08
@@ -22,11 +25,16 @@ LESS_ACTIVE = 0.08
 
 Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
 THROTTLE = "gpu.throttle"
+CLOCKS = "whether that GPU is throttled is not known"
 DISAGREES = "the waiting ledger does not show so much"
 _OTHER_NODES = (
     "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",
 )
 _INFERRED = ("waiting is inferred from activity: the tap would measure it",)
+_WAITS_FOR = (
+    "look at what that process waits for, with `py-spy dump --pid` and `pidstat -t -p`",
+    "usual are its loader, storage, garbage collection, and cores that it shares",
+)
 _PROBE = "`wirewatch probe` on idle GPUs says whether that GPU itself is slow"
 
 
@@ -35,11 +43,16 @@ def late_walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnsw
 
     A GPU that the tap or GPM names, and the ledger does not, is less sure.
     """
-    named = [_by_ledger(evidence, uuid, spent) for uuid in spent.late()] if spent else []
-    other = _without_ledger(evidence, spent)
-    if other is None or any(one.gpu == other.gpu for one in named):
-        return named
-    return [*named, other if spent is None else weighed(other, spent.waited(other.gpu))]
+    here = {one.uuid for one in evidence.gpus}
+    booked = [uuid for uuid in spent.late() if uuid in here] if spent else []
+    tapped, seen = _tapped(evidence), (evidence.more, evidence.late)
+    others = [*([value_or(tapped.gpu, "")] if tapped else []), *(one.uuid for one in seen if one)]
+    found = [_late(evidence, uuid, spent) for uuid in booked]
+    for uuid in dict.fromkeys(others):
+        if uuid in {"", *here} and uuid not in booked:
+            other = _late(evidence, uuid, None)
+            found.append(weighed(other, spent.waited(uuid)) if spent else other)
+    return found
 
 
 def weighed(answer: JobAnswer, share: TimeShare) -> JobAnswer:
@@ -52,85 +65,59 @@ def weighed(answer: JobAnswer, share: TimeShare) -> JobAnswer:
     return replace(seen, certainty=Certainty.LOW, doubts=(*answer.doubts, DISAGREES))
 
 
-def _by_ledger(evidence: JobEvidence, uuid: str, spent: JobSpending) -> JobAnswer:
-    share, late = spent.waited(uuid), _tapped(evidence)
-    late = late if late is not None and late.gpu == uuid else None
-    more = evidence.more
+def _late(evidence: JobEvidence, uuid: str, spent: JobSpending | None) -> JobAnswer:
+    """Return the answer for a GPU that the ledger names, or without it the tap or GPM."""
+    late, more = _tapped(evidence), evidence.more
+    late = late if late is not None and value_or(late.gpu, "") == uuid else None
+    share = spent.waited(uuid) if spent else None if late is None else TimeShare(late.cost)
     if more is not None and more.uuid == uuid:
-        return _uneven(evidence, more, late, share)
+        return _uneven(evidence, more, late, share if spent else None)
     who = late_name(evidence, late) if late else gpu_rank_name(evidence, uuid)
-    waits = f"{spent.waiting_for(uuid)} of {len(evidence.gpus)} GPUs wait"
-    most = late is not None and late.at_most
-    begun = f"{_others(evidence, late) if late else waits} for {who}, which costs {'at most ' * most}{share}"
+    if share is None:
+        begun = f"the others wait for {who}, whose SMs never wait"
+        seen = (evidence.late.text,) if evidence.late else ()
+        doubts: tuple[str, ...] = ("what it costs is not known without the tap",)
+    else:
+        waits = f"{spent.waiting_for(uuid)} of {len(evidence.gpus)} GPUs wait" if spent else ""
+        seen, doubts, most = (late.text,) if late else (), (), "at most " if late and late.at_most else ""
+        for comm in (one for one in communicators(evidence) if late and one.late == late):
+            waits = f"{len(comm.here) - 1} of {len(comm.here)} ranks wait"
+            doubts = _OTHER_NODES if comm.nodes > 1 else ()
+        begun = f"{waits} for {who}, which costs {most}{share}"
+    # How GPUs look does not say for sure that they wait, and starts that are not known not for how long.
+    sure = share is not None and not (late.at_most if late else not evidence.watches(EvidenceSource.TAP))
     base = JobAnswer(
-        Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW if most else Certainty.MEDIUM, share.value,
-        because=(late.text,) if late else (), doubts=_other_nodes(evidence, late), gpu=uuid,
+        Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.MEDIUM if sure else Certainty.LOW,
+        share.value if share else NOT_WATCHED, because=seen, doubts=doubts, gpu=uuid,
     )  # fmt: skip
     return _with_reason(evidence, base, begun, spent, late)
 
 
-def _without_ledger(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
-    """Return what the tap, or the GPUs' activity alone, shows."""
-    late, more, hint = _tapped(evidence), evidence.more, evidence.late
-    if more is not None and (late is None or late.gpu == more.uuid):
-        return _uneven(evidence, more, late, None)
-    if late is not None:
-        cost = f"{'at most ' * late.at_most}{percent(late.cost)} of the time"
-        begun = f"{_others(evidence, late)} for {late_name(evidence, late)}, which costs {cost}"
-        base = JobAnswer(
-            Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW if late.at_most else Certainty.MEDIUM,
-            late.cost, because=(late.text,), doubts=_other_nodes(evidence, late),
-            gpu=value_or(late.gpu, ""),
-        )  # fmt: skip
-        return _with_reason(evidence, base, begun, spent, late)
-    if hint is not None:
-        begun = f"the others wait for {gpu_rank_name(evidence, hint.uuid)}, whose SMs never wait"
-        base = JobAnswer(
-            Wall.LATE_RANK, f"Collectives: {begun}.", Certainty.LOW, because=(hint.text,),
-            doubts=("what it costs is not known without the tap",), gpu=hint.uuid,
-        )  # fmt: skip
-        return _with_reason(evidence, base, begun, None, None)
-    for gpu in evidence.gpus if spent is None else ():
-        if _less_active(evidence, gpu, None):
-            begun = f"the others wait for {gpu_rank_name(evidence, gpu.uuid)}"
-            base = JobAnswer(Wall.HOST, "", Certainty.LOW, gpu=gpu.uuid)
-            return _with_reason(evidence, base, begun, None, None)
-    return None
-
-
 def _tapped(evidence: JobEvidence) -> LateRank | None:
-    return None if isinstance(evidence.job, Absent) else evidence.job.late
-
-
-def _others(evidence: JobEvidence, late: LateRank) -> str:
-    ranks = next((len(one.here) for one in communicators(evidence) if one.late == late), 0)
-    return f"{ranks - 1} of {ranks} ranks wait"
-
-
-def _other_nodes(evidence: JobEvidence, late: LateRank | None) -> tuple[str, ...]:
-    wide = any(one.nodes > 1 for one in communicators(evidence) if late and one.late == late)
-    return _OTHER_NODES if wide else ()
+    late = None if isinstance(evidence.job, Absent) else evidence.job.late
+    return late if late is not None and is_share(late.cost) else None
 
 
 def _with_reason(
     evidence: JobEvidence, base: JobAnswer, begun: str, spent: JobSpending | None, late: LateRank | None
 ) -> JobAnswer:
     """Return the answer with why that GPU is late; neither the ledger nor the tap may measure the waiting."""
-    gpu = next((one for one in evidence.gpus if one.uuid == base.gpu), None)
-    measured, reasons = spent is not None or late is not None, throttled(evidence, gpu)
-    surer = Certainty.HIGH if late is not None else Certainty.MEDIUM
+    gpu = _gpu(evidence, base.gpu)
+    reasons = throttled(evidence, gpu)
     if reasons:
         texts = tuple(o.evidence for o in evidence.findings if o.rule == THROTTLE and o.gpu == base.gpu)
         return replace(
             base, sentence=f"Collectives: {begun}: that GPU is throttled ({', '.join(reasons)}).",
-            certainty=surer, causes=reasons, because=(*base.because, *texts),
+            certainty=base.certainty if late is None else Certainty.HIGH, causes=reasons,
+            because=(*base.because, *texts),
             advice=("check power and cooling of that GPU; `wirewatch findings list` names the reason",),
         )  # fmt: skip
-    if (less := _less_active(evidence, gpu, spent)) is not None:
-        sure = Certainty.HIGH if late is not None else Certainty.MEDIUM
-        return _host_of(replace(base, certainty=sure), begun, less, _idle_words(spent, base.gpu))
-    if not measured:
+    if spent is None and late is None:
         return replace(base, advice=(_PROBE,))
+    if spent and (less := _less_active(base.gpu, spent)):
+        sure = base.certainty if late is None else Certainty.HIGH
+        does = next((one.idle for one in spent.judged if one.gpu == base.gpu), "")
+        return _host_of(replace(base, certainty=sure), begun, less, does)
     if late is not None and evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
         # Two that know nothing of each other: clocks of the collectives, and the GPU's own activity.
         base = replace(base, certainty=Certainty.HIGH, because=(*base.because, evidence.late.text))
@@ -140,74 +127,63 @@ def _with_reason(
         "look for more work, a slower loader, or another program on its GPU or cores",
         _PROBE,
     )
-    return replace(base, doubts=(*base.doubts, "why that rank is late is not known"), advice=advice)
+    doubts = (*base.doubts, "why that rank is late is not known", *_clocks(evidence, gpu))
+    return replace(base, doubts=doubts, advice=advice)
 
 
 def _host_of(base: JobAnswer, begun: str, less: tuple[float, float], does: str) -> JobAnswer:
-    own, others = less
+    own, others = map(percent, less)
+    runs = f"something runs on its GPU only {own} of the time, on the others {others}"
     return replace(
-        base,
-        wall=Wall.HOST,
-        sentence=(
-            f"Host: {begun}: something runs on its GPU only {percent(own)} of the time, on the others "
-            f"{percent(others)}, so its process keeps it waiting{f' ({does})' if does else ''}."
-        ),
-        because=(*base.because, f"GPU active {percent(own)} of the time against {percent(others)}"),
-        advice=(
-            "look at what that process waits for, with `py-spy dump --pid` and `pidstat -t -p`",
-            "usual are its loader, storage, garbage collection, and cores that it shares",
-        ),
-    )
+        base, wall=Wall.HOST,
+        sentence=f"Host: {begun}: {runs}, so its process keeps it waiting{f' ({does})' if does else ''}.",
+        because=(*base.because, f"GPU active {own} of the time against {others}"), advice=_WAITS_FOR,
+    )  # fmt: skip
 
 
 def _uneven(
     evidence: JobEvidence, more: MoreWork, late: LateRank | None, share: TimeShare | None
 ) -> JobAnswer:
     who = gpu_rank_name(evidence, more.uuid)
-    amount = f"{percent(more.more)} more" if not isinstance(more.more, Absent) else "more"
-    lost = late.cost if late is not None and isinstance(more.waiting, Absent) else more.waiting
+    amount = f"{percent(more.more)} more" if is_share(more.more) else "more"
+    lost = more.waiting if is_share(more.waiting) else late.cost if late is not None else NOT_WATCHED
     lost = share.value if share else lost
     waits = "" if isinstance(lost, Absent) else f"; the others wait {share or TimeShare(lost)}"
-    doubts = () if late is not None else _INFERRED
-    if throttled(evidence, next((one for one in evidence.gpus if one.uuid == more.uuid), None)):
-        doubts = (*doubts, "that GPU is throttled too")
+    doubts = (*(() if late is not None else _INFERRED), *_clocks(evidence, _gpu(evidence, more.uuid)))
+    own = () if CLOCKS in doubts else ("the GPU itself is not slow: nothing to drain",)
     return JobAnswer(
-        Wall.UNEVEN_WORK,
-        f"Uneven work: {who} has {amount} work than the others{waits}.",
-        Certainty.HIGH if late is not None else Certainty.MEDIUM,
-        lost,
-        because=(more.text, *((late.text,) if late is not None else ())),
-        doubts=doubts,
+        Wall.UNEVEN_WORK, f"Uneven work: {who} has {amount} work than the others{waits}.",
+        Certainty.HIGH if late is not None and CLOCKS not in doubts else Certainty.MEDIUM, lost,
+        because=(more.text, *((late.text,) if late is not None else ())), doubts=doubts,
         advice=(
-            "balance the work: sequence lengths, pipeline stages, experts, or the last, smaller shard",
-            "the GPU itself is not slow: nothing to drain",
-        ),
-        gpu=more.uuid,
-    )
+            "balance the work: sequence lengths, pipeline stages, experts, or the last, smaller shard", *own,
+        ), gpu=more.uuid,
+    )  # fmt: skip
 
 
 def throttled(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
-    """The reasons that hold this GPU's clocks down and not those of all others of the job."""
+    """Return the reasons that hold this GPU's clocks down and not those of all others of the job."""
     if gpu is None or isinstance(gpu.throttled, Absent):
         return ()
-    others = [value_or(one.throttled, ()) for one in evidence.gpus if one.uuid != gpu.uuid]
-    return tuple(r for r in gpu.throttled if not others or not all(r in one for one in others))
+    others = [one.throttled for one in evidence.gpus if one.uuid != gpu.uuid]
+    read = [one for one in others if not isinstance(one, Absent)]
+    return tuple(r for r in gpu.throttled if not others or any(r not in one for one in read))
 
 
-def _less_active(
-    evidence: JobEvidence, gpu: JobGpu | None, spent: JobSpending | None
-) -> tuple[float, float] | None:
-    """How much of the time something ran on this GPU, and on the others; None where it is as on these."""
-    if spent is None:
-        active = {g.uuid: g.graphics for g in evidence.gpus if not isinstance(g.graphics, Absent)}
-    else:
-        active = {uuid: 1 - one.value for uuid, one in spent.idle().items()}
-    if gpu is None or gpu.uuid not in active:
-        return None
-    own = active.pop(gpu.uuid)
+def _clocks(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
+    """Return the doubt about a GPU's clocks, if there is one."""
+    if gpu is None or isinstance(gpu.throttled, Absent):
+        return (CLOCKS,)
+    return ("that GPU is throttled too",) if throttled(evidence, gpu) else ()
+
+
+def _gpu(evidence: JobEvidence, uuid: str) -> JobGpu | None:
+    return next((one for one in evidence.gpus if one.uuid == uuid), None)
+
+
+def _less_active(uuid: str, spent: JobSpending) -> tuple[float, float] | None:
+    """Return the time in which something ran on this GPU, and on the others; None where it is as on these."""
+    active = {gpu: 1 - one.value for gpu, one in spent.idle().items()}
+    own = active.pop(uuid, 1.0)
     usual = low_median(active.values() or [0.0])
     return (own, usual) if usual - own >= LESS_ACTIVE else None
-
-
-def _idle_words(spent: JobSpending | None, uuid: str) -> str:
-    return next((one.idle for one in spent.judged if one.gpu == uuid), "") if spent else ""

@@ -8,7 +8,7 @@ from functools import partial
 from wirewatch.core import words
 from wirewatch.core.types import Absent
 from wirewatch.jobs.explain.words import in_words, percent
-from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent, is_share
 
 NAMED = 0.05
 """Share of the time from which on waiting is a wall. Ranks of healthy jobs were waited for 3.9 % at most."""
@@ -44,7 +44,7 @@ class TimeShare:
 
 @dataclass(frozen=True, slots=True)
 class JobSpending:
-    """Both windows of a job's ledger; at least one of them has a GPU."""
+    """Both windows of a job's ledger, of the GPUs whose shares can be; at least one of them has a GPU."""
 
     short: Gpus
     long: Gpus
@@ -57,10 +57,8 @@ class JobSpending:
         long, short = pick(self.long), pick(self.short)
         if self.judged is self.short:
             return TimeShare(short)
-        new = long < NAMED and short > NEW * long
-        if new and long * _seconds(self.long) >= LASTED * short:
-            return TimeShare(short, f"last {words.span(_seconds(self.short))}")
-        return TimeShare(long)
+        new = long < NAMED and short > NEW * long and long * covered(self.long) >= LASTED * short
+        return TimeShare(short, f"last {words.span(covered(self.short))}") if new else TimeShare(long)
 
     def of(self, kind: Spent) -> TimeShare:
         """Return the mean share of a kind over the GPUs."""
@@ -76,15 +74,16 @@ class JobSpending:
 
     def late(self) -> list[str]:
         """Return the GPUs (UUID) that are waited for and hardly wait themselves, the costliest first."""
-        seen = {uuid for one in (*self.short, *self.long) for uuid in one.waits_for}
+        seen = {uuid for one in self._every for uuid in one.waits_for}
         cost = {uuid: self.waited(uuid).value for uuid in sorted(seen)}
         named = [uuid for uuid, value in cost.items() if value >= NAMED]
-        free = [uuid for uuid in named if self.own(uuid, Spent.LOCAL_RANK).value < HALF * cost[uuid]]
+        waits = {uuid: self.share(partial(_own, uuid=uuid, kind=Spent.LOCAL_RANK)).value for uuid in named}
+        free = [uuid for uuid in named if waits[uuid] < HALF * cost[uuid]]
         return sorted(free, key=lambda uuid: -cost[uuid])
 
-    def own(self, uuid: str, kind: Spent) -> TimeShare:
-        """Return the share of a kind of one GPU (UUID)."""
-        return self.share(lambda gpus: _own(gpus, uuid, kind))
+    def unnamed(self) -> TimeShare:
+        """Return the mean share of waiting of which nobody is known to be the cause."""
+        return self.share(lambda gpus: _mean([one.waiting for one in gpus]))
 
     def idle(self) -> Mapping[str, TimeShare]:
         """Return for each GPU (UUID) the share in which nothing ran on it."""
@@ -98,34 +97,25 @@ class JobSpending:
     def _started(self, pick: Callable[[Gpus], float]) -> TimeShare:
         """Return a share; the lesser of both until the long window is full: it may have the job's start."""
         found = self.share(pick)
-        if not self.short or _seconds(self.long) >= FULL:
-            return found
-        return min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
+        started = not self.short or covered(self.long) >= FULL
+        return found if started else min(found, TimeShare(pick(self.short)), key=lambda one: one.value)
 
     def lost(self) -> float:
-        """Return the mean share in which GPUs wait, or may wait, or the wire is slow or not judged."""
-        kinds = (*WAITING, Spent.BEYOND)
-        seen = (gpus for gpus in (self.judged, self.short) if gpus)
-        return max(_unjudged(gpus) + sum(mean_of(gpus, kind) for kind in kinds) for gpus in seen)
-
-    @property
-    def covered(self) -> float:
-        """Return the seconds that the window that counts has of each GPU."""
-        return _seconds(self.judged)
-
-    def lately(self, kind: Spent) -> float:
-        """Return the mean share of a kind over the short window."""
-        return mean_of(self.short, kind)
+        """Return the greatest share in which a GPU waits, or may wait, or its wire is slow or not judged."""
+        return max(one.unjudged + one.shares.get(Spent.BEYOND, 0.0) + _waits(one) for one in self._every)
 
     def most_waiting(self) -> float:
         """Return the greatest share that any GPU waits, or may wait, in either window."""
-        every = (*self.short, *self.long)
-        return max(sum(one.shares.get(kind, 0.0) for kind in WAITING) for one in every)
+        return max(map(_waits, self._every))
+
+    @property
+    def _every(self) -> Gpus:
+        return (*self.short, *self.long)
 
     @property
     def judged(self) -> Gpus:
-        """The window that counts where nothing is new: the long one once it covers enough."""
-        return self.long if _seconds(self.long) >= COVERED or not self.short else self.short
+        """Return the window that counts where nothing is new: the long one once it covers enough."""
+        return self.long if covered(self.long) >= COVERED or not self.short else self.short
 
     @property
     def uncertain(self) -> bool:
@@ -135,16 +125,33 @@ class JobSpending:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Each window in words."""
+        """Return each window in words."""
         both = (gpus for gpus in (self.long, self.short) if gpus)
-        return tuple(f"in the last {words.span(_seconds(one))}: {in_words(shares_of(one))}" for one in both)
+        return tuple(f"in the last {words.span(covered(one))}: {in_words(shares_of(one))}" for one in both)
 
 
 def spending(ledger: JobLedger | Absent) -> JobSpending | None:
-    """Return the ledger of a job over its GPUs; None where there is none."""
-    if isinstance(ledger, Absent) or not (ledger.short or ledger.long):
+    """Return the ledger of a job over its GPUs; None where there is none.
+
+    A GPU whose shares cannot be has none.
+    """
+    if isinstance(ledger, Absent):
         return None
-    return JobSpending(ledger.short, ledger.long)
+    odd = {one.gpu for one in (*ledger.short, *ledger.long) if not _is_sound(one)}
+    short, long = (tuple(o for o in gpus if o.gpu not in odd) for gpus in (ledger.short, ledger.long))
+    return JobSpending(short, long) if short or long else None
+
+
+def _is_sound(one: GpuLedger) -> bool:
+    """Tell whether shares can be of one GPU's time: all of 0 to 1, and 1 together."""
+    parts = (*one.shares.values(), *one.waits_for.values(), one.unjudged, one.waiting)
+    whole = 0 <= one.seconds < math.inf and math.isclose(math.fsum(one.shares.values()), 1, abs_tol=0.01)
+    return whole and all(map(is_share, parts))
+
+
+def _waits(one: GpuLedger) -> float:
+    """Return the share in which a GPU waits, or may wait."""
+    return sum(one.shares.get(kind, 0.0) for kind in WAITING)
 
 
 def ledger_shares(ledger: JobLedger | Absent) -> dict[str, float]:
@@ -158,23 +165,18 @@ def mean_of(gpus: Gpus, kind: Spent) -> float:
     return _mean([one.shares.get(kind, 0.0) for one in gpus])
 
 
-def mean_unnamed(gpus: Gpus) -> float:
-    """Return the mean share of waiting of which nobody is known to be the cause."""
-    return _mean([one.waiting for one in gpus])
+def covered(gpus: Gpus) -> float:
+    """Return how long a window is: the shortest of its GPUs."""
+    return min((one.seconds for one in gpus), default=0.0)
 
 
 def shares_of(gpus: Gpus) -> dict[str, float]:
     """Return the mean shares of GPUs by the name of their kind: computing first, then the largest."""
     shares = {kind.value: mean_of(gpus, kind) for kind in Spent}
-    if unjudged := _unjudged(gpus):
+    if unjudged := _mean([one.unjudged for one in gpus]):
         shares |= {UNJUDGED: unjudged, Spent.WIRE.value: shares[Spent.WIRE.value] - unjudged}
     rest = sorted(list(shares)[1:], key=lambda name: -shares[name])
     return {name: shares[name] for name in (Spent.COMPUTING.value, *rest)}
-
-
-def _unjudged(gpus: Gpus) -> float:
-    """Return the mean share on a wire of which nothing is known to expect."""
-    return _mean([one.unjudged for one in gpus])
 
 
 def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:
@@ -184,11 +186,6 @@ def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:
 def _own(gpus: Gpus, uuid: str, kind: Spent) -> float:
     """Return a share of one GPU."""
     return mean_of([one for one in gpus if one.gpu == uuid], kind)
-
-
-def _seconds(gpus: Gpus) -> float:
-    """Return how long a window is: the shortest of its GPUs."""
-    return min((one.seconds for one in gpus), default=0.0)
 
 
 def _mean(shares: Sequence[float]) -> float:

@@ -1,8 +1,8 @@
-"""Which wall a running job hits: the decision, over all that is known of it. Pure.
+"""Deciding which wall a running job hits, over all that is known of it. Pure.
 
 In this order: a hang; a job that stands still; its first minute; the largest share of its ledger that is not
-computing, with all that explains it; memory. Without a ledger the other evidence names what it can, and
-nobody says that nothing holds the job up.
+computing, with all that explains it; memory. Without a ledger a late rank and a slow wire are named, with low
+certainty, and nothing else is said.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,8 +12,10 @@ from wirewatch.core.types import Absent, value_or
 from wirewatch.core.words import count, either, first, span
 from wirewatch.jobs.explain.evidence import (
     NOT_BEGUN,
+    NOT_WATCHED,
     Certainty,
     EvidenceSource,
+    HungJob,
     JobAnswer,
     JobEvidence,
     JobGpu,
@@ -26,14 +28,14 @@ from wirewatch.jobs.explain.spending import (
     NAMED,
     NOBODY,
     JobSpending,
-    TimeShare,
-    mean_unnamed,
+    covered,
+    mean_of,
     shares_of,
     spending,
 )
-from wirewatch.jobs.explain.wires import on_wire, timed_rows, wire_walls
+from wirewatch.jobs.explain.wires import timed_rows, wire_walls
 from wirewatch.jobs.explain.words import gpu_name, in_words, percent, rate
-from wirewatch.jobs.ledger.spent import RankBehind, Spent
+from wirewatch.jobs.ledger.spent import RankBehind, Spent, is_share
 from wirewatch.jobs.times import CommunicatorTimes, OperationTimes
 
 LEAST = 10.0
@@ -42,9 +44,9 @@ STILL = 10.0
 """Seconds without a call from which on a rank behind the others makes a job stand still."""
 EACH_OTHER = 0.1
 """Share of the time from which on it is said that GPUs wait for each other in turn."""
-LEAST_IDLE, COARSE_IDLE = 0.12, 0.3
+LEAST_IDLE = 0.12
 """Share of the time without anything on the GPU from which on it is a wall: 0.06 in jobs in lockstep at most,
-0.34 in one that stalls (measured on two H200); by utilisation alone, which is of the last second, more."""
+0.34 in one that stalls (measured on two H200)."""
 NOTHING_RUNS = 0.98
 DRAM, COLLECTIVES, MATH = 0.5, 0.25, 0.5
 """Shares of time from which on something is a wall. DRAM and MATH by measured windows of two H200: a job that
@@ -57,7 +59,13 @@ SPINS, REST = 0.95, 1.2
 """Share of the time in which a GPU is busy that waits in a kernel; its power over that of an idle one."""
 _GPUS = 8
 """Names in a sentence."""
-_COARSE = ("utilisation of the last second only: GPM windows would be surer",)
+_STARTING = JobAnswer(
+    Wall.STARTING, "Starting: it was first seen less than a minute ago, or has not worked yet.",
+    Certainty.LOW, advice=("ask again in a minute",),
+)  # fmt: skip
+_NOT_ONE = ", nor that they are of one job"
+FULL_SPEED = 0.9
+"""Share of what is expected from which on a wire gives what it should."""
 _HOST = (
     "look at what the processes wait for, with `py-spy dump --pid` and `iostat`",
     "usual are too few loader workers, slow storage, tokenisation, and checkpoints",
@@ -69,10 +77,8 @@ _LAUNCH = (
 
 
 def decide(evidence: JobEvidence) -> JobAnswer:
-    """The wall that a job hits, with what shows it, what is not known, and what to do; pure."""
-    answer = _hang(evidence) or _standing(evidence)
-    if answer is None and evidence.ledger == NOT_BEGUN:
-        answer = found if _timed(evidence, found := _by_shares(evidence)) else _NOT_YET
+    """Return the wall that a job hits, with what shows it, what is not known, and what to do; pure."""
+    answer = _standing(evidence) if evidence.hang is None else _hang(evidence.hang)
     if answer is None:
         answer = _by_shares(evidence)
         if not isinstance(evidence.ledger, Absent) and evidence.ledger.starting:
@@ -81,29 +87,32 @@ def decide(evidence: JobEvidence) -> JobAnswer:
 
 
 def _by_shares(evidence: JobEvidence) -> JobAnswer:
-    """The answer by the largest share; a wall that the ledger does not show is a doubt of another answer."""
+    """Return the answer by the largest share; a wall that the ledger does not show is a doubt of another."""
     spent = spending(evidence.ledger)
-    found = _walls(evidence, spent)
+    late = late_walls(evidence, spent)
+    found = [*late, *wire_walls(evidence, spent)]
+    if spent is None:
+        # The ledger would decide.
+        return replace(_joined(found) or _unbooked(evidence, spent), certainty=Certainty.LOW)
+    accused = {one.gpu for one in late if DISAGREES not in one.doubts}
+    found += _unattributed(evidence, spent)
+    rest = (idle_wall(evidence, spent, accused), _collectives(evidence, spent))
+    found += [one for one in rest if one is not None]
     walls = [one for one in found if DISAGREES not in one.doubts or value_or(one.cost, 0.0) >= NAMED]
     unseen = tuple(one.sentence for one in found if one not in walls)
-    answer = _joined(walls) or _memory(evidence) or _no_wall(evidence, spent, unseen)
-    if spent is None:
-        return answer
-    firm = answer.certainty is not Certainty.HIGH or not (spent.uncertain or unseen)
+    blind = _blind(evidence, spent)
+    answer = _joined(walls) or blind or _memory(evidence) or _no_wall(evidence, spent, unseen)
+    firm = evidence.one_job and evidence.watches(EvidenceSource.HANGS)
+    firm = firm and not (blind or unseen or spent.uncertain)
     return replace(
-        answer, certainty=answer.certainty if firm else Certainty.MEDIUM,
-        because=(*answer.because, *spent.texts), doubts=(*answer.doubts, *unseen),
+        answer, because=(*answer.because, *spent.texts), doubts=(*answer.doubts, *unseen),
+        certainty=answer.certainty if firm or answer.certainty is Certainty.LOW else Certainty.MEDIUM,
     )  # fmt: skip
 
 
-def _hang(evidence: JobEvidence) -> JobAnswer | None:
-    hang = evidence.hang
-    if hang is None:
-        return None
+def _hang(hang: HungJob) -> JobAnswer:
     certain = Certainty.MEDIUM if hang.suspected else Certainty.HIGH
-    return JobAnswer(
-        Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, because=hang.evidence, advice=(hang.action,)
-    )  # fmt: skip
+    return JobAnswer(Wall.HANG, f"Hang: {hang.text}.", certain, 1.0, (), hang.evidence, (), (hang.action,))
 
 
 def _standing(evidence: JobEvidence) -> JobAnswer | None:
@@ -115,8 +124,8 @@ def _standing(evidence: JobEvidence) -> JobAnswer | None:
         return None
     seconds = max(one.seconds for one in still) if standing is None else evidence.now - standing.since
     seen = [_behind(evidence, one) for one in still]
-    said = [*([standing.text] if standing is not None and standing.busy else []), *seen]
-    said += [standing.text] if standing is not None and not standing.busy else []
+    text = [standing.text] if standing else []
+    said = [*text, *seen] if standing and standing.busy else [*seen, *text]
     pids = [str(one.pid) for one in still if one.pid is not None]
     return JobAnswer(
         Wall.STANDING, f"Stands still since {span(max(0.0, seconds))}: {said[0]}.", Certainty.MEDIUM,
@@ -136,18 +145,6 @@ def _behind(evidence: JobEvidence, one: RankBehind) -> str:
     return f"{rank} on {gpu} has not launched {count(one.calls, 'collective')} that others have{does}"
 
 
-_STARTING = JobAnswer(
-    Wall.STARTING, "Starting: it was first seen less than a minute ago, or has not worked yet.",
-    Certainty.LOW, advice=("ask again in a minute",),
-)  # fmt: skip
-
-
-_NOT_YET = JobAnswer(
-    Wall.NOT_KNOWN, "Not known yet: the waiting ledger has not seen this job at work.", Certainty.LOW,
-    advice=("ask again in some seconds",),
-)  # fmt: skip
-
-
 def _timed(evidence: JobEvidence, answer: JobAnswer) -> bool:
     """Tell whether windows of timed collectives name what an answer names, and the ledger shows it."""
     job = evidence.job
@@ -155,19 +152,6 @@ def _timed(evidence: JobEvidence, answer: JobAnswer) -> bool:
         return False
     named = job.late is not None and answer.gpu == job.late.gpu
     return named or (job.wire is not None and answer.wall is Wall.SLOW_WIRE)
-
-
-def _walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnswer]:
-    """Return an answer for each wall; without a ledger the first kind that there is."""
-    late = late_walls(evidence, spent)
-    found = [*late, *wire_walls(evidence, spent)]
-    if spent is None:
-        rest = [idle_wall(evidence, None), _memory(evidence), _collectives(evidence, None)]
-        return found or [one for one in rest if one is not None][:1]
-    accused = {one.gpu for one in late if DISAGREES not in one.doubts}
-    found += _unattributed(evidence, spent, accused)
-    rest = [idle_wall(evidence, spent, accused), _collectives(evidence, spent)]
-    return [*found, *(one for one in rest if one is not None)]
 
 
 def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
@@ -180,21 +164,18 @@ def _joined(walls: Sequence[JobAnswer]) -> JobAnswer | None:
     return replace(largest, because=because, advice=tuple(advice))
 
 
-def _unattributed(evidence: JobEvidence, spent: JobSpending, accused: Collection[str]) -> list[JobAnswer]:
+def _unattributed(evidence: JobEvidence, spent: JobSpending) -> list[JobAnswer]:
     """Return the answers for waiting of which nobody is known to be the cause, and for what is not known."""
-    share, each, found = spent.unknown(), spent.of(Spent.LOCAL_RANK), []
-    waited = spent.share(mean_unnamed)
+    share, waited, each, found = spent.unknown(), spent.unnamed(), spent.of(Spent.LOCAL_RANK), []
     certain = Certainty.MEDIUM if evidence.watches(EvidenceSource.TAP) else Certainty.LOW
     advice = ("`py-spy dump --pid` of each process shows in which call it waits", *_switches(evidence))
     if waited.value >= NAMED:
         sentence = f"{waited} is waiting that could not be attributed{_spinning(evidence, spent)}."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, waited.value, advice=advice))
     elif share.value >= NAMED:
-        sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait."
-        found.append(
-            JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, share.value, advice=_switches(evidence))
-        )
-    if each.value >= EACH_OTHER and not accused:
+        sentence = f"Not known: {share} could not be attributed: nothing shows whether its GPUs work or wait"
+        found.append(_not_known(evidence, f"{sentence}{_NOT_ONE * (not evidence.one_job)}.", share.value))
+    if each.value >= EACH_OTHER and not {*spent.late()} & {gpu.uuid for gpu in evidence.gpus}:
         sentence = f"Collectives: the GPUs wait for each other {each}, and for no single one."
         found.append(JobAnswer(Wall.NOT_ATTRIBUTED, sentence, certain, each.value, advice=advice))
     return found
@@ -217,94 +198,60 @@ def _spinning(evidence: JobEvidence, spent: JobSpending) -> str:
     return f": {first(said, _GPUS, '; ')}" if said else ""
 
 
-def idle_wall(
-    evidence: JobEvidence, spent: JobSpending | None, accused: Collection[str] = ()
-) -> JobAnswer | None:
-    """The answer where nothing runs on GPUs for much of the time; None elsewhere.
+def idle_wall(evidence: JobEvidence, spent: JobSpending, accused: Collection[str]) -> JobAnswer | None:
+    """Return the answer where nothing runs on GPUs for much of the time; None elsewhere.
 
     Every GPU counts by itself: where some are idle and the others are not, these may wait for them.
     """
-    shares, coarse = _idle(evidence, spent)
-    least = COARSE_IDLE if coarse else LEAST_IDLE
-    idle = [gpu for gpu in evidence.gpus if shares.get(gpu.uuid, 0.0) >= least and gpu.uuid not in accused]
+    shares = {uuid: one.value for uuid, one in spent.idle().items()}
+    idle = [g for g in evidence.gpus if shares.get(g.uuid, 0.0) >= LEAST_IDLE and g.uuid not in accused]
     if not idle:
         return None
     every = len(idle) == len(evidence.gpus)
     names = first([gpu_name(gpu.index, gpu.uuid) for gpu in idle], _GPUS)
     names += f" of {evidence.host}" if evidence.host else ""
-    amount = min(shares[gpu.uuid] for gpu in idle)
-    doubts = _COARSE if coarse else ()
-    if not every:
-        doubts = (*doubts, f"whether the others wait for {names} is not known")
-    made = _of_threads(idle, "the GPUs" if every else names, amount, spent)
-    return replace(
-        made, cost=sum(shares[gpu.uuid] for gpu in idle) / len(evidence.gpus),
-        certainty=made.certainty if every and not coarse else Certainty.LOW,
-        doubts=(*doubts, *made.doubts), gpu="" if every else idle[0].uuid,
-    )  # fmt: skip
+    made = _of_threads(idle, "the GPUs" if every else names, min(shares[gpu.uuid] for gpu in idle), spent)
+    made = replace(made, cost=sum(shares[gpu.uuid] for gpu in idle) / len(evidence.gpus))
+    if every:
+        return made
+    doubts = (f"whether the others wait for {names} is not known", *made.doubts)
+    return replace(made, certainty=Certainty.LOW, doubts=doubts, gpu=idle[0].uuid)
 
 
-def _idle(evidence: JobEvidence, spent: JobSpending | None) -> tuple[dict[str, float], bool]:
-    """Return the idle share of each GPU of which it is known, and whether that is of the last second only."""
-    if spent is not None:
-        return {uuid: one.value for uuid, one in spent.idle().items()}, False
-    seen = [(gpu.uuid, gpu.graphics) for gpu in evidence.gpus if not isinstance(gpu.graphics, Absent)]
-    coarse = not seen
-    if coarse:
-        seen = [(g.uuid, g.utilisation) for g in evidence.gpus if not isinstance(g.utilisation, Absent)]
-    return {uuid: 1 - active for uuid, active in seen}, coarse
-
-
-def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpending | None) -> JobAnswer:
+def _of_threads(idle: Sequence[JobGpu], where: str, share: float, spent: JobSpending) -> JobAnswer:
     """Return why nothing runs on these GPUs, by the threads of all of their processes."""
-    threads = [gpu.thread for gpu in idle if not isinstance(gpu.thread, Absent)]
-    does = {
-        one.idle: None
-        for one in (spent.judged if spent else ())
-        if one.idle and any(g.uuid == one.gpu for g in idle)
-    }
+    threads, names = [gpu.thread for gpu in idle if is_share(gpu.thread)], {gpu.uuid for gpu in idle}
+    does = dict.fromkeys(one.idle for one in spent.judged if one.idle and one.gpu in names)
     meanwhile = f" ({either(list(does), 'and')})" if does else ""
     nothing = f"nothing runs on {where} {percent(share)} of the time"
     because: tuple[str, ...] = (f"nothing ran on {where} {percent(share)} of the time",)
     if threads:
-        busy = (
-            f"{percent(min(threads))}{f' to {percent(max(threads))}' if min(threads) < max(threads) else ''}"
-        )
+        busy = " to ".join(dict.fromkeys(map(percent, (min(threads), max(threads)))))
         because = (*because, f"the busiest thread of a process is on a core {busy} of the time")
     sleep = "their processes sleep" if len(idle) > 1 else "its process sleeps"
-    if threads and 1 - max(threads) >= ASLEEP * share:
-        return JobAnswer(
-            Wall.HOST,
-            f"Host: {nothing}, and {sleep}{meanwhile}: waiting for data, storage or another process.",
-            Certainty.HIGH, because=because, advice=_HOST,
-        )  # fmt: skip
-    if threads and 1 - min(threads) <= AWAKE * share:
-        return JobAnswer(
-            Wall.LAUNCH_GAPS,
-            f"Launch gaps: {nothing}, while the thread that launches kernels is busy {busy} of it: the "
-            "kernels are too short for the host.",
-            Certainty.HIGH, because=because, advice=_LAUNCH,
-        )  # fmt: skip
-    sentence = (
+    every = len(threads) == len(idle)
+    if every and 1 - max(threads) >= ASLEEP * share:
+        said = f"Host: {nothing}, and {sleep}{meanwhile}: waiting for data, storage or another process."
+        return JobAnswer(Wall.HOST, said, Certainty.HIGH, because=because, advice=_HOST)
+    if every and 1 - min(threads) <= AWAKE * share:
+        busy = f"while the thread that launches kernels is busy {busy} of it"
+        said = f"Launch gaps: {nothing}, {busy}: the kernels are too short for the host."
+        return JobAnswer(Wall.LAUNCH_GAPS, said, Certainty.HIGH, because=because, advice=_LAUNCH)
+    said = (
         f"Host: nothing runs on {where}{meanwhile}: the job is idle, or its host does something else."
         if share >= NOTHING_RUNS
         else f"Host or launch gaps: {nothing}{meanwhile}; which of the two it is is not known."
     )
+    doubts = (f"{EvidenceSource.THREADS.value}: whether they sleep or launch would decide",)
     return JobAnswer(
-        Wall.HOST, sentence, Certainty.LOW, because=because,
-        doubts=(f"{EvidenceSource.THREADS.value}: whether they sleep or launch would decide",),
-        advice=(*_HOST, *_LAUNCH),
+        Wall.HOST, said, Certainty.LOW, because=because, doubts=doubts, advice=(*_HOST, *_LAUNCH)
     )  # fmt: skip
 
 
 def _memory(evidence: JobEvidence) -> JobAnswer | None:
-    """The answer where the memory of every GPU, as far as it is read, is busier than its arithmetic."""
-    seen = [
-        (gpu.dram, gpu.math, gpu.index)
-        for gpu in evidence.gpus
-        if not isinstance(gpu.dram, Absent) and not isinstance(gpu.math, Absent)
-    ]
-    if not seen or any(dram < DRAM or dram <= math for dram, math, _ in seen):
+    """Return the answer where the memory of every GPU is busier than its arithmetic."""
+    seen = [(g.dram, g.math, g.index) for g in evidence.gpus if is_share(g.dram) and is_share(g.math)]
+    if len(seen) < len(evidence.gpus) or any(dram < DRAM or dram <= math for dram, math, _ in seen):
         return None
     dram, math = min(one[0] for one in seen), max(one[1] for one in seen)
     sentence = (
@@ -312,7 +259,7 @@ def _memory(evidence: JobEvidence) -> JobAnswer | None:
         "the job is bound by memory bandwidth, not by the wires."
     )
     because = tuple(f"GPU {index}: memory {percent(d)}, arithmetic {percent(m)}" for d, m, index in seen)
-    certain = Certainty.HIGH if evidence.watches(EvidenceSource.TAP) else Certainty.MEDIUM
+    certain = Certainty.HIGH if evidence.watches(EvidenceSource.TAP) else Certainty.LOW
     return JobAnswer(
         Wall.MEMORY, sentence, certain, dram, because=because,
         advice=(
@@ -322,21 +269,21 @@ def _memory(evidence: JobEvidence) -> JobAnswer | None:
     )  # fmt: skip
 
 
-def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
-    """Collectives that are as fast as the wire, take much of the time, and hide behind no computation."""
-    job = evidence.job
-    math = [gpu.math for gpu in evidence.gpus if not isinstance(gpu.math, Absent)]
-    if isinstance(job, Absent) or not math or max(math) >= MATH:
+def _collectives(evidence: JobEvidence, spent: JobSpending) -> JobAnswer | None:
+    """Return the answer where collectives take much of the time, and hide behind no computation."""
+    share, rows = spent.of(Spent.WIRE), timed_rows(evidence.job)
+    math = [gpu.math for gpu in evidence.gpus if is_share(gpu.math) and gpu.math < MATH]
+    if isinstance(evidence.job, Absent) or share.value < COLLECTIVES or len(math) < len(evidence.gpus):
         return None
-    share, rows = spent.of(Spent.WIRE) if spent else TimeShare(on_wire(job)), timed_rows(job)
-    if share.value < COLLECTIVES:
-        return None
+    ratios = [row.best_ratio or 0.0 for row in rows if not row.small]
+    full = bool(ratios) and all(ratio >= FULL_SPEED for ratio in ratios)
+    gives = "which gives" if full else "of which nothing shows that it gives"
     sentence = (
-        f"Collectives: {share} is on the wire, which gives what it should ({speed(rows)}); there is too much "
-        "to send, or it does not overlap with computing."
+        f"Collectives: {share} is on the wire, {gives} what it should ({speed(rows)}); there is too much to "
+        "send, or it does not overlap with computing."
     )
     return JobAnswer(
-        Wall.COLLECTIVES, sentence, Certainty.MEDIUM, share.value,
+        Wall.COLLECTIVES, sentence, Certainty.MEDIUM if full else Certainty.LOW, share.value,
         because=(f"arithmetic is busy {percent(max(math))} of the time meanwhile",),
         advice=(
             "send less (gradient accumulation, larger buckets, lower precision) or overlap it with computing",
@@ -345,53 +292,74 @@ def _collectives(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer 
     )  # fmt: skip
 
 
-def _no_wall(evidence: JobEvidence, spent: JobSpending | None, unseen: Collection[str]) -> JobAnswer:
-    """No wall found; whether there is none, the ledger of all its GPUs alone can say."""
-    comms, rows = communicators(evidence), timed_rows(evidence.job)
-    timed = [one.doubt is None and one.fresh for one in comms]
-    runs = f"the collectives run at {speed(rows)}" if rows and any(timed) else ""
-    lost = (
-        [] if spent is None else [g for g in evidence.gpus if all(one.gpu != g.uuid for one in spent.judged)]
-    )
-    if spent is not None and not lost and (unsure := _unsure(evidence, spent)):
-        return JobAnswer(Wall.NOT_KNOWN, f"Not known: {unsure}.", Certainty.LOW, advice=_switches(evidence))
-    if spent is None or lost:
-        of = f" of {first([gpu_name(gpu.index, gpu.uuid) for gpu in lost], _GPUS)}" if lost else ""
-        missing = "" if runs else "its collectives are not timed, and "
-        missing += f"the time{of} is not accounted for: its waiting ledger is not watched"
-        sentence = f"Not known what holds it up: {runs and f'{runs}, but '}{missing}."
-        return JobAnswer(
-            Wall.NOT_KNOWN, sentence, Certainty.LOW, because=(runs,) if runs else (),
-            advice=_switches(evidence),
-        )  # fmt: skip
-    nobody = bool(runs) and all(timed) and all(map(_waits_little, comms))
-    nobody = nobody and not unseen and spent.most_waiting() < NOBODY
+def _no_wall(evidence: JobEvidence, spent: JobSpending, unseen: Collection[str]) -> JobAnswer:
+    """Return the answer where no wall is found: that there is none takes all sources, and all GPUs."""
+    comms, runs = communicators(evidence), _runs(evidence)
+    nobody = bool(runs) and all(one.doubt is None and one.fresh and _waits_little(one) for one in comms)
+    nobody = nobody and not unseen and evidence.one_job and spent.most_waiting() < NOBODY
     said = (in_words(shares_of(spent.judged)), "nobody waits" if nobody else "", runs)
     seen = tuple(one for one in said if one)
-    sources = (EvidenceSource.ACTIVITY, EvidenceSource.GPU, EvidenceSource.HANGS)
-    watched = all(map(evidence.watches, sources))
-    watched = watched and not any(one.source for one in comms)
-    certain = Certainty.HIGH if nobody and watched else Certainty.MEDIUM
-    little = spent.lost() < NOBODY
-    begun = "Nothing of this node holds it up" if little else f"No cause of {percent(NAMED)} or more is known"
-    wall = Wall.NOTHING if little else Wall.COMPUTING
+    watched = all(map(evidence.watches, (EvidenceSource.TAP, EvidenceSource.HANGS))) and not unseen
+    watched = watched and all(is_share(one.dram) and is_share(one.math) for one in evidence.gpus)
+    all_seen = nobody and watched and not any(isinstance(one.throttled, Absent) for one in evidence.gpus)
+    nothing = all_seen and spent.lost() < NOBODY
+    certain = Certainty.MEDIUM if watched else Certainty.LOW
+    if all_seen and not any(one.source for one in comms):
+        certain = Certainty.HIGH
+    none = f"No cause of {percent(NAMED)} or more is {'sure' if unseen else 'known'}"
+    begun = "Nothing of this node holds it up" if nothing else none
+    wall = Wall.NOTHING if nothing else Wall.COMPUTING
     return JobAnswer(wall, f"{begun}: {'; '.join(seen)}.", certain, 0.0, because=seen[1:])
+
+
+def _blind(evidence: JobEvidence, spent: JobSpending) -> JobAnswer | None:
+    """Return the answer where the ledger cannot say how all GPUs of a job spend their time now; else None."""
+    here = {gpu.uuid for gpu in evidence.gpus}
+    if not here or not here <= {one.gpu for one in spent.judged}:
+        return _unbooked(evidence, spent)
+    unsure = _unsure(evidence, spent)
+    return _not_known(evidence, f"Not known: {unsure}.") if unsure else None
+
+
+def _unbooked(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer:
+    """Return the answer where the ledger lacks GPUs of a job, or all of them."""
+    booked = {one.gpu for one in spent.judged} if spent else set()
+    lost = [gpu_name(gpu.index, gpu.uuid) for gpu in evidence.gpus if gpu.uuid not in booked]
+    runs, of = _runs(evidence), f" of {first(lost, _GPUS)}" if spent else ""
+    known = f"{runs}, but " if runs else "its collectives are not timed, and "
+    why = "has not seen it at work yet" if evidence.ledger == NOT_BEGUN else "is not watched"
+    said = f"{known}the time{of} is not accounted for: its waiting ledger {why}"
+    return _not_known(evidence, f"Not known what holds it up: {said}.", because=(runs,) if runs else ())
+
+
+def _not_known(
+    evidence: JobEvidence, sentence: str, cost: float | Absent = NOT_WATCHED, because: tuple[str, ...] = ()
+) -> JobAnswer:
+    return JobAnswer(Wall.NOT_KNOWN, sentence, Certainty.LOW, cost, (), because, (), _switches(evidence))
 
 
 def _unsure(evidence: JobEvidence, spent: JobSpending) -> str:
     """Return why the ledger cannot say that nothing holds the job up now; empty where it can."""
-    if spent.covered < LEAST:
-        return f"only {span(spent.covered)} of its time are accounted for yet"
-    if spent.lately(Spent.IDLE) >= HALF:
+    if (seconds := covered(spent.judged)) < LEAST:
+        return f"only {span(seconds)} of its time are accounted for yet"
+    if mean_of(spent.short, Spent.IDLE) >= HALF:
         return "nothing has run on its GPUs lately; whether it ends, pauses or stalls is not known yet"
     unread = {one.gpu for one in spent.short if one.shares.get(Spent.NOT_ATTRIBUTED, 0.0) >= HALF}
     names = [gpu_name(gpu.index, gpu.uuid) for gpu in evidence.gpus if gpu.uuid in unread]
     return f"nothing has shown lately what {first(names, _GPUS)} spent its time on" if names else ""
 
 
+def _runs(evidence: JobEvidence) -> str:
+    """Return how fast the collectives run now; empty where none is timed and judged."""
+    rows = timed_rows(evidence.job)
+    timed = any(one.doubt is None and one.fresh for one in communicators(evidence))
+    return f"the collectives run at {speed(rows)}" if rows and timed else ""
+
+
 def _waits_little(comm: CommunicatorTimes) -> bool:
-    """Tell whether no rank of its newest window waits for as much as is not called nobody."""
-    return comm.newest is not None and all(rank.waiting < NOBODY for rank in comm.newest.ranks)
+    """Tell whether all ranks here are in its newest window, and none waits for as much as is not nobody."""
+    ranks = comm.newest.ranks if comm.newest else ()
+    return len(ranks) >= max(1, len(comm.here)) and all(0 <= rank.waiting < NOBODY for rank in ranks)
 
 
 def _switches(evidence: JobEvidence) -> tuple[str, ...]:
@@ -400,16 +368,18 @@ def _switches(evidence: JobEvidence) -> tuple[str, ...]:
 
 
 def speed(rows: Sequence[OperationTimes]) -> str:
-    """Got against expected of the operation that takes most time."""
+    """Return got against expected of the operation that takes most time."""
     for row in rows:
-        if not isinstance(row.best, Absent) and not isinstance(row.expected, Absent):
+        if (row.best_ratio or 0.0) > 0:
             return f"{rate(row.best)} of {rate(row.expected)} expected"
     for row in rows:
         if not isinstance(row.busbw, Absent):
             return f"{rate(row.busbw)}, nothing known to expect"
-    if any(not row.size_bytes for row in rows):
-        return "a speed that is not known, since NCCL does not name the type of their elements"
-    return "small messages, whose time is latency"
+    if rows and all(row.small for row in rows):
+        return "small messages, whose time is latency"
+    untyped = any(not row.size_bytes for row in rows)
+    why = ", since NCCL does not name the type of their elements" if untyped else ""
+    return f"a speed that is not known{why}"
 
 
 def _doubts(evidence: JobEvidence, answer: JobAnswer) -> tuple[str, ...]:
@@ -422,6 +392,8 @@ def _doubts(evidence: JobEvidence, answer: JobAnswer) -> tuple[str, ...]:
         f"timed by {source}: without starts, algorithms and protocols, so that waiting may cost less"
         for source in sorted({comm.source for comm in communicators(evidence)} - {""})
     ]
+    if answer.wall is not Wall.HANG and not (evidence.one_job or isinstance(evidence.ledger, Absent)):
+        found.append("whether its processes are one job is not known: nothing shows that they communicate")
     judged = ((comm.id, comm.doubt) for comm in communicators(evidence))
     return (*found, *(f"communicator {id_} is not judged: {doubt.value}" for id_, doubt in judged if doubt))
 
@@ -431,9 +403,9 @@ _MATTERS = {
     Wall.HANG: frozenset({EvidenceSource.TAP}),
     Wall.STANDING: frozenset({EvidenceSource.TAP, EvidenceSource.HANGS}),
     Wall.STARTING: frozenset[EvidenceSource](),
-    Wall.SLOW_WIRE: frozenset({EvidenceSource.SETTINGS, EvidenceSource.HANGS}),
-    Wall.LATE_RANK: frozenset({EvidenceSource.TAP, EvidenceSource.ACTIVITY, EvidenceSource.GPU}),
-    Wall.UNEVEN_WORK: frozenset({EvidenceSource.TAP}),
+    Wall.SLOW_WIRE: frozenset({EvidenceSource.LEDGER, EvidenceSource.SETTINGS, EvidenceSource.HANGS}),
+    Wall.LATE_RANK: _ALL - {EvidenceSource.BURSTS, EvidenceSource.THREADS, EvidenceSource.SETTINGS},
+    Wall.UNEVEN_WORK: frozenset({EvidenceSource.LEDGER, EvidenceSource.TAP}),
     Wall.HOST: frozenset({EvidenceSource.TAP, EvidenceSource.THREADS}),
     Wall.LAUNCH_GAPS: frozenset({EvidenceSource.TAP}),
     Wall.MEMORY: frozenset({EvidenceSource.TAP}),

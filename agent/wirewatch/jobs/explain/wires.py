@@ -1,4 +1,4 @@
-"""Which wire carries a job's collectives, and what holds them up beside a rank of this node. Pure."""
+"""Naming the wire of a job's collectives, and what holds them up beside a rank of this node. Pure."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from wirewatch.jobs.explain.late import weighed
 from wirewatch.jobs.explain.ranks import communicators
 from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
 from wirewatch.jobs.explain.words import operation, percent, rate
-from wirewatch.jobs.ledger.spent import Spent
+from wirewatch.jobs.ledger.spent import Spent, is_share
 from wirewatch.jobs.times import OperationTimes, RunningJob
 
 MOST, LEAST = 0.5, 0.2
@@ -30,16 +30,17 @@ def timed_rows(job: RunningJob | Absent) -> tuple[OperationTimes, ...]:
 
 def on_wire(job: RunningJob) -> float:
     """Share of the time in which collectives are on the wire: of the GPUs, less what they wait."""
-    shares = [max(0.0, gpu.in_collectives - gpu.waiting) for gpu in job.gpus]
+    known = (one for one in job.gpus if is_share(one.in_collectives) and is_share(one.waiting))
+    shares = [max(0.0, gpu.in_collectives - gpu.waiting) for gpu in known]
     return min(1.0, low_median(shares)) if shares else 0.0
 
 
 def wire_in_use(evidence: JobEvidence) -> str | Absent:
-    """What carries the collectives, in words with the counter that says so."""
+    """Return what carries the collectives, in words with the counter that says so."""
     job = evidence.job
     if isinstance(job, Absent):
         return _by_bytes(evidence)
-    nodes = max(comm.nodes for comm in job.communicators)
+    nodes = max((comm.nodes for comm in job.communicators), default=1)
     if nodes > 1:
         return f"{nodes} nodes: between them the network, which this node's counters show only in part"
     return _by_due(evidence, job)
@@ -80,12 +81,9 @@ def wire_walls(evidence: JobEvidence, spent: JobSpending | None) -> list[JobAnsw
 def _slow_wire(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
     beyond = spent.of(Spent.BEYOND) if spent else TimeShare(0.0)
     slow = None if isinstance(evidence.job, Absent) else evidence.job.wire
-    if slow is None or isinstance(evidence.job, Absent):
-        return (
-            _beyond(beyond)
-            if spent and beyond.value >= max(NAMED, MUCH * spent.of(Spent.WIRE).value)
-            else None
-        )
+    if slow is None or isinstance(evidence.job, Absent) or not is_share(slow.ratio):
+        much = spent is not None and beyond.value >= max(NAMED, MUCH * spent.of(Spent.WIRE).value)
+        return _beyond(beyond) if much else None
     claimed = on_wire(evidence.job) * max(0.0, 1 - slow.ratio)
     if spent and beyond.value < HALF * claimed:
         # Without a trusted expectation all of it stands among the time on the wire.

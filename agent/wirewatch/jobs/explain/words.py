@@ -1,5 +1,6 @@
 """Numbers of a job as people read them."""
 
+import math
 from collections.abc import Mapping
 
 from wirewatch.core import words
@@ -11,7 +12,7 @@ TINY = 0.005
 
 def percent(share: float | Absent) -> str:
     """Return a share of 0 to 1 in per cent, with a decimal below ten; a dash where it is not known."""
-    if isinstance(share, Absent):
+    if isinstance(share, Absent) or math.isnan(share):
         return words.UNKNOWN
     return words.percent(share, 1 if 0 < 100 * share < 9.95 else 0)  # noqa: PLR2004
 

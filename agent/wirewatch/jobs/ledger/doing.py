@@ -108,7 +108,7 @@ def _waits(one: CountedCommunicator, most: int, job: JobNow) -> bool:
 
 
 def _growth(then: float | Absent, now: float | Absent) -> float | None:
-    """Growth of a counter, None where either is not known or it was reset."""
-    if isinstance(then, Absent) or isinstance(now, Absent) or now < then:
+    """Return the growth of a counter, None where either is not known or it was reset."""
+    if isinstance(then, Absent) or isinstance(now, Absent) or not now >= then:
         return None
     return now - then

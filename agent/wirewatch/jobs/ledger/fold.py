@@ -31,6 +31,8 @@ _GONE = Absent(Why.LOST, "no longer listed")
 _IDLE = list(Spent).index(Spent.IDLE)
 _EARLY = 0.5
 """Seconds by which a look may come early or late."""
+MOVED = 1 << 20
+"""Bytes over NVLink that show that a GPU sends to others."""
 Sights = Mapping[str, GpuSight | Absent]
 Held = Mapping[str, frozenset[ProcessId]]
 """The processes on each GPU, 0 for one without an id."""
@@ -47,7 +49,7 @@ def judge(
     labels = {item.gpu.key: (str(item.gpu.index), item.gpu.uuid) for item in reading.gpus}
     held = _held(memory, reading, sights)
     gpus = {
-        key: _followed(memory.gpus.get(key), some, sights.get(key, _GONE), ok.mono, policy)
+        key: _followed(memory.gpus.get(key), some, sights.get(key, _GONE), key, reading, ok.mono, policy)
         for key, some in held.items()
     }
     spinning = {key: one.spinning for key, one in gpus.items() if one.spinning is not None}
@@ -55,7 +57,7 @@ def judge(
     jobs = tuple(
         JobNow(
             name, some, pids, ok.mono, {gpu: sights.get(gpu, _GONE) for gpu in some}, reading.around,
-            policy, shared, worked, spinning, timed,
+            policy, shared, worked, spinning, timed, _bound(some, timed, held, gpus, reading),
         )
         for name, some, pids, timed in _jobs(held, reading)
     )  # fmt: skip
@@ -86,7 +88,7 @@ def _processes(sight: GpuSight | Absent) -> Collection[int | None]:
 
 
 def _held(memory: LedgerMemory, reading: LedgerReading, sights: Sights) -> Held:
-    """The processes on each GPU that has some; a GPU that could not be read keeps those of before.
+    """Return the processes on each GPU that has some; a GPU that could not be read keeps those of before.
 
     So a GPU that is lost in a running job stays part of it: nobody says that the others wait for another one.
     """
@@ -110,7 +112,7 @@ def _began(sight: ProcessSight | Absent | None) -> float:
 
 
 def _since(pid: int, memory: LedgerMemory, now: ProcessSight | Absent, mono: float) -> float:
-    """When a process began, or was first seen where that is not known or not of this clock."""
+    """Return when a process began, or was first seen where that is not known or not of this clock."""
     then, began = memory.sights.get(pid), _began(now)
     if pid in memory.since and (then is None or _began(then) == began):
         return memory.since[pid]
@@ -118,18 +120,45 @@ def _since(pid: int, memory: LedgerMemory, now: ProcessSight | Absent, mono: flo
 
 
 def _followed(
-    known: SpentMemory | None, held: frozenset[ProcessId], sight: GpuSight | Absent, mono: float,
-    policy: LedgerPolicy,
+    known: SpentMemory | None, held: frozenset[ProcessId], sight: GpuSight | Absent, gpu: str,
+    reading: LedgerReading, mono: float, policy: LedgerPolicy,
 ) -> SpentMemory:  # fmt: skip
-    """A GPU after a look, without its newest tally; it begins anew with other processes."""
+    """Return a GPU after a look, without its newest tally; it begins anew with other processes."""
     if known is None or not known.processes & held:
-        known = SpentMemory(held)
+        known = SpentMemory(held, since=mono)
+    sent = reading.around.sent.get(gpu)
+    if sent is not None and reading.around.sent_at >= known.since:
+        first = sent if known.sent is None else known.sent
+        known = replace(known, sent=first, moved=known.moved or sent - first >= MOVED)
     state, since = spins(sight, policy), known.spinning
     if state is not None:
         since = (mono if since is None else since) if state else None
     # Where use cannot be read, as under MIG, nothing shows that it has not worked yet.
     busy = 0.0 if isinstance(sight, Absent) else value_or(sight.busy, 1.0)
     return replace(known, processes=held, spinning=since, worked=known.worked or busy > 0)
+
+
+def _bound(
+    gpus: Sequence[str], timed: TimedJob | None, held: Held, known: Mapping[str, SpentMemory],
+    reading: LedgerReading,
+) -> tuple[tuple[str, ...], ...]:  # fmt: skip
+    """Return groups of a job's GPUs whose processes are known to communicate; an owner may have several jobs.
+
+    They share a communicator, a process, a hang that NCCL has confirmed, or a lockstep. Or a common parent
+    started them, and all have sent bytes over NVLink since.
+    """
+    pids = {gpu: [pid for pid, _ in held[gpu] if pid] or [-n - 1] for n, gpu in enumerate(gpus)}
+    parents = {pid: one.parent for pid, one in reading.processes.items() if isinstance(one, ProcessSight)}
+    starters = {*parents.values()} - {0}
+    launched = {
+        pid: f"parent:{pid if pid in starters else parents[pid]}"
+        for gpu, some in pids.items()
+        for pid in some
+        if known[gpu].moved and (pid in starters or parents.get(pid))
+    }
+    around = reading.around
+    proven = [{*some} & {*gpus} for some in (*(timed.linked if timed else ()), *around.hanging)]
+    return gpu_groups(pids, launched, proven, {*around.in_step} & {*gpus})
 
 
 def _jobs(
@@ -155,7 +184,7 @@ def _jobs(
 
 
 def _shared(held: Held, reading: LedgerReading) -> frozenset[str]:
-    """The GPUs on which several jobs compute, or processes that may be several jobs."""
+    """Return the GPUs on which several jobs compute, or processes that may be several jobs."""
     owners = {pid: job.name for job in reading.around.jobs for pid in job.pids}
     known = {**reading.around.owners, **owners}
     whose = {gpu: {known.get(pid) or f"pid:{pid}" for pid, _ in some} for gpu, some in held.items()}
@@ -165,7 +194,7 @@ def _shared(held: Held, reading: LedgerReading) -> frozenset[str]:
 def _tallies(
     jobs: Sequence[JobNow], memory: LedgerMemory, reading: LedgerReading, held: Held, mono: float
 ) -> dict[str, SpentTally]:
-    """The time since the last look of each GPU that was read and has had its processes since then."""
+    """Return the time since the last look of each GPU that was read and has had its processes since then."""
     found: dict[str, SpentTally] = {}
     seconds = mono - memory.mono
     for job in jobs:
@@ -176,22 +205,21 @@ def _tallies(
             if known is None or not known.processes & held[gpu] or not _is_read(job.sights[gpu]):
                 continue
             own = split(gpu, job)
-            idle = own.shares.get(Spent.IDLE, 0.0)
+            parts = (*(own.shares.get(kind, 0.0) for kind in Spent), own.unjudged, own.waiting)
             did = together([
                 doing(memory.sights.get(pid), reading.processes.get(pid), seconds) for pid, _ in held[gpu]
             ])  # fmt: skip
             found[gpu] = SpentTally(
-                memory.mono, seconds, tuple(seconds * own.shares.get(kind, 0.0) for kind in Spent),
-                {other: seconds * part for other, part in own.waits.items()}, seconds * own.unjudged,
-                part_of(did, idle), seconds * own.waiting,
+                memory.mono, seconds, tuple(seconds * part for part in parts),
+                {other: seconds * part for other, part in own.waits.items()}, part_of(did, parts[_IDLE]),
             )  # fmt: skip
     return found
 
 
 def _with_tally(known: SpentMemory, tally: SpentTally | None, mono: float) -> SpentMemory:
-    """A GPU's windows with the newest tally, and without what is too old."""
-    short = tuple(one for one in known.short if one.begin >= mono - SHORT - _EARLY)
-    long = tuple(one for one in known.long if one.begin >= mono - LONG - _EARLY)
+    """Return a GPU's windows with the newest tally, without what is too old or of a clock that went back."""
+    short = tuple(one for one in known.short if mono - SHORT - _EARLY <= one.begin <= mono)
+    long = tuple(one for one in known.long if mono - LONG - _EARLY <= one.begin <= mono)
     fills = tally is not None and bool(long) and tally.begin < long[-1].begin + SHORT - _EARLY
     if tally is not None:
         short = (*short, tally)
@@ -209,8 +237,7 @@ def _sum(tallies: Sequence[SpentTally]) -> SpentTally:
             waits[gpu] = waits.get(gpu, 0.0) + part
     return SpentTally(
         tallies[0].begin, sum(one.seconds for one in tallies), _by_kind([one.spent for one in tallies]),
-        waits, sum(one.unjudged for one in tallies), added([one.idle for one in tallies]),
-        sum(one.waiting for one in tallies),
+        waits, added([one.idle for one in tallies]),
     )  # fmt: skip
 
 
@@ -221,9 +248,9 @@ def _by_kind(some: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
 def _totals(
     known: Mapping[str, tuple[float, ...]], held: Held, tallies: Mapping[str, SpentTally]
 ) -> dict[str, tuple[float, ...]]:
-    """Seconds by GPU and kind since ever, from 0 on; they only grow."""
-    begun = dict.fromkeys(held, NO_TIME.spent) | dict(known)
-    return begun | {gpu: _by_kind((begun[gpu], one.spent)) for gpu, one in tallies.items()}
+    """Return the seconds by GPU and kind since ever, from 0 on; they only grow."""
+    begun = dict.fromkeys(held, (0.0,) * len(Spent)) | dict(known)
+    return begun | {gpu: _by_kind((begun[gpu], one.spent[: len(Spent)])) for gpu, one in tallies.items()}
 
 
 def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
@@ -234,7 +261,8 @@ def _ledger(job: JobNow, before: LedgerMemory, now: LedgerMemory) -> JobLedger:
     short = tuple(_summed(gpu, index[gpu], now.gpus[gpu].short) for gpu in job.gpus)
     long = tuple(_summed(gpu, index[gpu], (now.gpus[gpu].full, *now.gpus[gpu].long[-1:])) for gpu in job.gpus)
     behind = tuple(ranks_behind(job, before.sights, now.sights, seconds))
-    return JobLedger(job.name, job.pids, since, begins, short, long, behind)
+    one_job = any(len(some) == len(job.gpus) for some in job.bound)
+    return JobLedger(job.name, job.pids, since, begins, short, long, behind, one_job)
 
 
 def _summed(gpu: str, index: str, tallies: Sequence[SpentTally]) -> GpuLedger:
@@ -242,13 +270,9 @@ def _summed(gpu: str, index: str, tallies: Sequence[SpentTally]) -> GpuLedger:
     one = _sum(tallies)
     if not one.seconds:
         return GpuLedger(gpu, index, 0.0, {Spent.NOT_ATTRIBUTED: 1.0})
+    *parts, unjudged, waiting = (part / one.seconds for part in one.spent)
     return GpuLedger(
-        gpu, index, one.seconds,
-        {kind: part / one.seconds for kind, part in zip(Spent, one.spent, strict=True) if part > 0},
-        {other: part / one.seconds for other, part in one.waits.items()}, _idle_words(one),
-        one.unjudged / one.seconds, one.waiting / one.seconds,
+        gpu, index, one.seconds, {kind: part for kind, part in zip(Spent, parts, strict=True) if part > 0},
+        {other: part / one.seconds for other, part in one.waits.items()},
+        doing_words(one.idle) if parts[_IDLE] >= LEAST_IDLE else "", unjudged, waiting,
     )  # fmt: skip
-
-
-def _idle_words(one: SpentTally) -> str:
-    return doing_words(one.idle) if one.spent[_IDLE] >= LEAST_IDLE * one.seconds else ""

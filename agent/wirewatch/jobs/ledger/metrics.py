@@ -11,7 +11,6 @@ WORDS: Mapping[Spent, str] = {
     Spent.WIRE: "wire", Spent.BEYOND: "wire_beyond_expected", Spent.IDLE: "idle",
     Spent.NOT_ATTRIBUTED: "not_attributed",
 }  # fmt: skip
-_WORDS = tuple(WORDS[kind] for kind in Spent)
 TIME = Metric(
     "job_time_seconds_total", Kind.COUNTER, ("gpu", "uuid", "spent"),
     "Time of a GPU while processes compute on it, by what it was spent on; its rates add up to 1 for each "
@@ -27,5 +26,5 @@ def samples(_reading: LedgerReading, memory: LedgerMemory) -> Iterator[Sample]:
     for gpu, spent in memory.totals.items():
         labels = memory.labels.get(gpu)
         if labels is not None:
-            for word, seconds in zip(_WORDS, spent, strict=True):
+            for word, seconds in zip(WORDS.values(), spent, strict=True):
                 yield TIME.sample(seconds, *labels, word)

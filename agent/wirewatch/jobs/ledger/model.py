@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.nvml import Pids, Supported
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent
 from wirewatch.jobs.ledger.spent import JobLedger, Spent
 from wirewatch.jobs.times import GpuTime, JobRank
-
-NO_WINDOW = Absent(Why.MISSING, "no window of its activity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class LedgerPolicy(Strict):
     """For how long a job is only starting. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Return which settings cannot be meant, in words; empty when all can."""
         return wrong_settings(
             self,
             (
@@ -69,7 +67,7 @@ class ProcessSight:
     """A process now: the kernel's letter for it, when it began, CPU seconds, bytes read and written so far.
 
     `began`: seconds since the machine was started. Bytes are Absent where only root and its owner may know,
-    `began` and `cpu` in recordings that leave them out.
+    `began` and `cpu` in recordings that leave them out. `parent`: the process that started it, 0 for none.
     """
 
     state: str
@@ -77,6 +75,7 @@ class ProcessSight:
     cpu: float | Absent
     read: int | Absent
     written: int | Absent
+    parent: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class TimedJob:
     """A job with the tap: processes, counts of its communicators, and times of its GPUs.
 
     `timed`: by GPU, monotonic seconds at which the newest window of collectives began and ended. `partly`:
-    GPUs with calls that nobody times, such as sends and replays of graphs.
+    GPUs with calls that nobody times, such as sends and replays of graphs. `linked`: those of a communicator.
     """
 
     name: str
@@ -101,6 +100,7 @@ class TimedJob:
     gpus: Mapping[str, GpuTime] = field(default_factory=dict)
     timed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     partly: frozenset[str] = frozenset()
+    linked: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,11 @@ class GpuActivity:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSurroundings:
-    """What other collectors know of running jobs.
+    """Facts of other collectors about running jobs.
 
     `counted`: monotonic seconds at which the rings of `jobs` were read. `activity` by GPU, of the window that
     ended at `seen`. `owners` of processes. `hanging`, `in_step`: GPUs of one hang each, and in lockstep.
+    `sent`: bytes over NVLink by GPU, as counted at `sent_at`.
     """
 
     jobs: tuple[TimedJob, ...] = ()
@@ -127,6 +128,8 @@ class LedgerSurroundings:
     owners: Mapping[int, str] = field(default_factory=dict)
     hanging: tuple[tuple[str, ...], ...] = ()
     in_step: tuple[str, ...] = ()
+    sent: Mapping[str, int] = field(default_factory=dict)
+    sent_at: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,37 +163,39 @@ class Doing:
 class SpentTally:
     """Seconds of one GPU by what they were spent on, from `begin` (monotonic seconds) on.
 
-    `spent`: in the order of Spent. `waits`: those of LOCAL_RANK by GPU (UUID). `unjudged`: those of WIRE
-    where nothing is known to expect. `waiting`: those of NOT_ATTRIBUTED that are known to be waiting.
-    `idle`: how its processes spent those of IDLE.
+    `spent`: in the order of Spent; then those of WIRE where nothing is known to expect, and those of
+    NOT_ATTRIBUTED that are known to be waiting. `waits`: those of LOCAL_RANK by GPU (UUID). `idle`: how its
+    processes spent those of IDLE.
     """
 
     begin: float
     seconds: float
     spent: tuple[float, ...]
     waits: Mapping[str, float] = field(default_factory=dict)
-    unjudged: float = 0.0
     idle: Doing = Doing()
-    waiting: float = 0.0
 
 
-NO_TIME = SpentTally(0.0, 0.0, (0.0,) * len(Spent))
+NO_TIME = SpentTally(0.0, 0.0, (0.0,) * (len(Spent) + 2))
 ProcessId = tuple[int, float]
 """Its id and when it began, so that an id that is used again is another process; -1 where not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpentMemory:
-    """What is remembered of one GPU while processes compute on it.
+    """The memory of one GPU while processes compute on it, first seen at `since` (monotonic seconds).
 
     `short`: one tally for each look of the last 10 s; `long`: one for each 10 s of the last 5 min. `full`:
     the sum of these but the last, which is not full yet. `worked`: something ran on it since these processes
     came. `spinning`: monotonic seconds since when it has looked as if it spins, None while it does not.
+    `sent`: its first count of bytes over NVLink since then; `moved`: it has sent some.
     """
 
     processes: frozenset[ProcessId]
     worked: bool = False
     spinning: float | None = None
+    since: float = -math.inf
+    sent: int | None = None
+    moved: bool = False
     short: tuple[SpentTally, ...] = ()
     long: tuple[SpentTally, ...] = ()
     full: SpentTally = NO_TIME
@@ -198,7 +203,7 @@ class SpentMemory:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMemory:
-    """What one look leaves for the next, at `mono` (monotonic seconds).
+    """The memory from one look to the next, at `mono` (monotonic seconds).
 
     `since`: by process, when it began or was first seen. `totals`: seconds by GPU, in the order of
     Spent, which outlive their jobs. `labels`: index and UUID of each GPU.

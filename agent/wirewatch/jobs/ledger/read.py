@@ -26,8 +26,8 @@ UNUSED = Absent(Why.MISSING, "not asked: nothing computes there")
 _SHORT = Absent(Why.MISSING, "not in this text of /proc/PID/stat")
 TICKS = 100.0
 """USER_HZ, of which /proc/PID/stat counts: 100 a second on every Linux that NVIDIA's driver runs on."""
-_USER, _SYSTEM, _BEGAN = 11, 12, 19
-"""Places behind the name in /proc/PID/stat: fields 14, 15 and 22 of proc(5)."""
+_PLACES = (1, 11, 12, 19)
+"""Of parent, user and system time, and begin behind the name in /proc/PID/stat: 4, 14, 15, 22 of proc(5)."""
 
 
 def read(hardware: Hardware, memory: LedgerMemory, options: LedgerOptions) -> LedgerReading | Absent:
@@ -53,11 +53,12 @@ def process_sight(stat: str, files: str | Absent) -> ProcessSight | None:
     fields = stat.rpartition(")")[2].split()
     if not fields:
         return None
-    user, system, began = (whole(fields[at]) if at < len(fields) else None for at in (_USER, _SYSTEM, _BEGAN))
+    parent, user, system, began = (whole(fields[at]) if at < len(fields) else None for at in _PLACES)
     read, written = _files(files)
     return ProcessSight(
         fields[0][:1], _SHORT if began is None else began / TICKS,
         _SHORT if user is None or system is None else (user + system) / TICKS, read, written,
+        parent if parent is not None and parent > 1 else 0,
     )  # fmt: skip
 
 

@@ -3,6 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeGuard
+
+from wirewatch.core.types import Absent
+
+ROUNDING = 1e-6
+
+
+def is_share(value: float | Absent) -> TypeGuard[float]:
+    """Tell whether a value is a share of 0 to 1, but for rounding; NaN is none."""
+    return not isinstance(value, Absent) and -ROUNDING <= value <= 1 + ROUNDING
 
 
 class Spent(Enum):
@@ -60,7 +70,8 @@ class JobLedger:
     """The ledger of one job: `short` over the last 10 s, `long` over 5 min, one entry a GPU.
 
     `since`: monotonic seconds at which its processes were first seen. `starting`: less than a minute ago, or
-    it has not worked yet. `behind`: ranks for which the others stand still now.
+    it has not worked yet. `behind`: ranks for which the others stand still now. `one_job`: its processes are
+    known to communicate; those of one owner may be several jobs.
     """
 
     name: str
@@ -70,6 +81,7 @@ class JobLedger:
     short: tuple[GpuLedger, ...]
     long: tuple[GpuLedger, ...]
     behind: tuple[RankBehind, ...] = ()
+    one_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from wirewatch.core.jobs import RingState
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, value_or
 from wirewatch.jobs.ledger.model import (
     CountedCommunicator,
     GpuActivity,
@@ -16,7 +16,7 @@ from wirewatch.jobs.ledger.model import (
     LedgerSurroundings,
     TimedJob,
 )
-from wirewatch.jobs.ledger.spent import Spent
+from wirewatch.jobs.ledger.spent import Spent, is_share
 from wirewatch.jobs.times import ELSEWHERE, GpuTime, JobRank
 
 ALL_BUSY = 0.99
@@ -46,7 +46,7 @@ class JobNow:
 
     `sights` of its GPUs; Absent for one that could not be read. `shared`: GPUs of several jobs; `worked`:
     GPUs on which something ran. `spinning`: by GPU, since when it has looked as if it spins. `timed`: its
-    rings, None without the tap.
+    rings, None without the tap. `bound`: groups of its GPUs whose processes are known to communicate.
     """
 
     name: str
@@ -60,6 +60,11 @@ class JobNow:
     worked: frozenset[str] = frozenset()
     spinning: Mapping[str, float] = field(default_factory=dict)
     timed: TimedJob | None = None
+    bound: tuple[tuple[str, ...], ...] = ()
+
+    def others(self, gpu: str) -> tuple[str, ...]:
+        """Return the GPUs for which this one may wait."""
+        return tuple(other for some in self.bound if gpu in some for other in some if other != gpu)
 
     @property
     def counted(self) -> tuple[CountedCommunicator, ...]:
@@ -70,13 +75,14 @@ class JobNow:
 
 def spins(sight: GpuSight | Absent, policy: LedgerPolicy) -> bool | None:
     """Return whether a GPU is all busy without work, as in a collective that waits; None: not known."""
-    if isinstance(sight, Absent) or isinstance(sight.busy, Absent):
+    if isinstance(sight, Absent) or not is_share(sight.busy):
         return None
     if sight.busy < ALL_BUSY:
         return False
     if isinstance(sight.power, Absent) or isinstance(sight.limit, Absent):
         return None
-    return sight.power <= policy.low_power * sight.limit
+    known = sight.power >= 0 and sight.limit > 0
+    return sight.power <= policy.low_power * sight.limit if known else None
 
 
 def split(gpu: str, job: JobNow) -> Split:
@@ -85,13 +91,14 @@ def split(gpu: str, job: JobNow) -> Split:
     if isinstance(sight, Absent):
         return Split({Spent.NOT_ATTRIBUTED: 1.0})
     busy: float | Absent = sight.busy
-    if isinstance(busy, Absent) and activity is not None:
+    if not is_share(busy) and activity is not None:
         busy = activity.graphics
-    if isinstance(busy, Absent):
+    if not is_share(busy):
         return Split({Spent.NOT_ATTRIBUTED: 1.0})
+    busy = min(1.0, max(0.0, busy))
     if gpu in job.shared:
         return _with_idle(busy, Split({Spent.NOT_ATTRIBUTED: busy}))
-    if spins(sight, job.policy) and len(job.gpus) > 1:
+    if spins(sight, job.policy) and job.others(gpu):
         causes = waited_by_counts(gpu, job)
         if causes or not _works(gpu, job):
             found = waited_by_signature(gpu, job) if causes is None else causes
@@ -113,17 +120,18 @@ def waited_by_counts(gpu: str, job: JobNow) -> frozenset[str] | None:
 
 
 def waited_by_signature(gpu: str, job: JobNow) -> frozenset[str]:
-    """Return the one GPU of a job that does not spin while all others do; nobody where that is not so.
+    """Return the one GPU that does not spin while all others do; nobody where that is not so.
 
-    A GPU on which nothing ever ran is no part of what the others do: a process may merely hold it.
+    Light kernels look alike, so that they must be known to communicate. A GPU on which nothing ever ran is no
+    part of what the others do: a process may merely hold it.
     """
-    states = {other: spins(job.sights[other], job.policy) for other in job.gpus if other != gpu}
+    states = {other: spins(job.sights[other], job.policy) for other in job.others(gpu)}
     free = frozenset(other for other, state in states.items() if state is False)
     return (free & job.worked) - job.shared if len(free) == 1 and None not in states.values() else frozenset()
 
 
 def _behind(gpu: str, one: CountedCommunicator) -> tuple[JobRank, ...] | None:
-    """The ranks that enqueued least, where this GPU's rank enqueued more; None where there is no other."""
+    """Return the ranks that enqueued least, where this GPU's rank enqueued more; None: there is no other."""
     own = [rank.enqueued for rank in one.here if rank.gpu == gpu and rank.state is RingState.LIVE]
     others = [rank for rank in one.here if rank.gpu != gpu]
     if not own or not others:
@@ -133,18 +141,21 @@ def _behind(gpu: str, one: CountedCommunicator) -> tuple[JobRank, ...] | None:
 
 
 def _is_still(rank: JobRank, job: JobNow) -> bool:
-    """Whether a rank has made no call lately: how far ranks enqueue ahead of their GPUs differs always."""
+    """Tell whether a rank has made no call lately: ranks enqueue ahead of their GPUs, each by its own."""
     return job.around.counted - rank.event >= job.policy.still
 
 
 def _first_of_all(gpu: str, job: JobNow, path: frozenset[str]) -> frozenset[str] | None:
-    """The GPUs at which waiting begins; None where it leads in a circle, or to one that waits for nobody."""
+    """Return the GPUs at which waiting begins.
+
+    None where it leads in a circle, out of the job, or to a GPU that waits for nobody.
+    """
     found: frozenset[str] = frozenset()
     for rank in (rank for one in job.counted for rank in _behind(gpu, one) or () if _is_still(rank, job)):
-        if isinstance(rank.gpu, Absent) or rank.gpu in path:
+        if isinstance(rank.gpu, Absent) or rank.gpu in path or rank.gpu not in job.gpus:
             return None
         first: frozenset[str] | None = frozenset({rank.gpu})
-        if rank.gpu in job.sights and spins(job.sights[rank.gpu], job.policy):
+        if spins(job.sights[rank.gpu], job.policy):
             first = _first_of_all(rank.gpu, job, path | {rank.gpu})
         if not first:
             return None
@@ -153,32 +164,38 @@ def _first_of_all(gpu: str, job: JobNow, path: frozenset[str]) -> frozenset[str]
 
 
 def _works(gpu: str, job: JobNow) -> bool:
-    """Whether a GPU that looks as if it spins works: windows that have begun since it looks so show it."""
+    """Tell whether a GPU that looks as if it spins works: windows that began since it looks so show it."""
     activity = _activity(gpu, job)
     return _times(gpu, job) is not None or (activity is not None and activity.sm > NCCL_SMS)
 
 
 def _activity(gpu: str, job: JobNow) -> GpuActivity | None:
-    """The newest window of GPM, if it speaks for now."""
+    """Return the newest window of GPM, if it speaks for now and has shares."""
     seen, found = job.around.seen, job.around.activity.get(gpu)
-    return found if found is not None and _is_of_now(gpu, job, seen - found.seconds, seen) else None
+    if found is None or not (is_share(found.graphics) and is_share(found.sm)):
+        return None
+    return found if _is_of_now(gpu, job, seen - found.seconds, seen) else None
 
 
 def _times(gpu: str, job: JobNow) -> GpuTime | None:
-    """The newest times of its collectives, if they speak for now."""
+    """Return the newest times of its collectives, if they speak for now, with waits for GPUs of this job."""
     if job.timed is None or gpu not in job.timed.gpus or gpu not in job.timed.timed:
         return None
     found = job.timed.gpus[gpu]
-    return found if found.measured and _is_of_now(gpu, job, *job.timed.timed[gpu]) else None
+    shares = (found.in_collectives, found.waiting, value_or(found.beyond, 0.0), *found.waits.values())
+    if not found.measured or not all(map(is_share, shares)):
+        return None
+    ours = {cause: part for cause, part in found.waits.items() if cause in {*job.gpus, ELSEWHERE}}
+    return replace(found, waits=ours) if _is_of_now(gpu, job, *job.timed.timed[gpu]) else None
 
 
 def _is_of_now(gpu: str, job: JobNow, begin: float, end: float) -> bool:
     """Tell whether a window speaks for now: of before a GPU began to spin, none speaks for it."""
-    return job.mono - end <= job.policy.fresh and begin >= job.spinning.get(gpu, begin)
+    return 0 <= job.mono - end <= job.policy.fresh and begin >= job.spinning.get(gpu, begin)
 
 
 def _working(busy: float, gpu: str, job: JobNow) -> Split:
-    """A GPU that works, or of which nothing says that it waits."""
+    """Return the shares of a GPU that works, or of which nothing says that it waits."""
     times, activity = _times(gpu, job), _activity(gpu, job)
     # All that is busy may be in collectives; what their SMs cannot explain computes.
     least = 0.0 if activity is None else (activity.sm - busy * NCCL_SMS) / (1 - NCCL_SMS)
@@ -196,7 +213,7 @@ def _working(busy: float, gpu: str, job: JobNow) -> Split:
 
 
 def _partly_timed(busy: float, least: float, inside: float, times: GpuTime) -> Split:
-    """A GPU with calls that nobody times: outside of timed ones it may compute, or wait in those."""
+    """Return the shares of a GPU with calls that nobody times: it may compute, or wait in those."""
     known = min(inside, busy - least)
     found = _in_collectives(known, least, inside, times)
     rest = found.shares[Spent.NOT_ATTRIBUTED] + max(0.0, busy - least - known)
@@ -219,16 +236,15 @@ def _in_collectives(left: float, computing: float, inside: float, times: GpuTime
     unnamed = max(0.0, waiting - local - other)
     shares = {
         Spent.COMPUTING: computing, Spent.LOCAL_RANK: local, Spent.OTHER_NODE: other,
-        Spent.WIRE: wire - beyond, Spent.BEYOND: beyond,
-        Spent.NOT_ATTRIBUTED: unnamed,
+        Spent.WIRE: wire - beyond, Spent.BEYOND: beyond, Spent.NOT_ATTRIBUTED: unnamed,
     }  # fmt: skip
     return Split(shares, waits, wire if isinstance(times.beyond, Absent) else 0.0, unnamed)
 
 
 def _waiting(busy: float, causes: Collection[str]) -> Split:
-    if not causes:
-        return Split({Spent.NOT_ATTRIBUTED: busy}, waiting=busy)
-    return Split({Spent.LOCAL_RANK: busy}, {cause: busy / len(causes) for cause in causes})
+    if causes:
+        return Split({Spent.LOCAL_RANK: busy}, {cause: busy / len(causes) for cause in causes})
+    return Split({Spent.NOT_ATTRIBUTED: busy}, waiting=busy)
 
 
 def _with_idle(busy: float, rest: Split) -> Split:

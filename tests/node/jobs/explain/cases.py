@@ -26,20 +26,22 @@ from wirewatch.jobs.hangs import StandingJob
 from wirewatch.jobs.ledger.spent import GpuLedger, RankBehind
 
 WIDTH = 80
-DEFAULT = (EvidenceSource.ACTIVITY, EvidenceSource.BURSTS, EvidenceSource.THREADS)
-"""What a daemon does not watch by default."""
+DEFAULT = (EvidenceSource.BURSTS, EvidenceSource.THREADS)
+"""Sources that a daemon does not watch by default."""
+SENDING = [replace(one, sent=62e9) for one in gpus()]
+"""GPUs whose NVLinks carry what the collectives put on a wire."""
 
 
 def healthy() -> JobEvidence:
     book = ledger(*(spent(n, {0: 0.011} if n else {}, wire=0.02, not_attributed=0.002) for n in range(RANKS)))
-    return evidence(job(waiting=0.01), missing=DEFAULT, book=book)
+    return evidence(job(waiting=0.01), SENDING, DEFAULT, book=book)
 
 
 def late_rank() -> JobEvidence:
     long = [spent(n, {} if n == 2 else {2: 0.118}, wire=0.03) for n in range(RANKS)]
     short = [spent(n, {} if n == 2 else {2: 0.124}, wire=0.03) for n in range(RANKS)]
     running = job(late=late(cost=0.12), share=0.3, waiting=0.12)
-    return evidence(running, missing=DEFAULT, book=ledger(*long, short=short))
+    return evidence(running, SENDING, DEFAULT, book=ledger(*long, short=short))
 
 
 def stalling() -> JobEvidence:
@@ -50,7 +52,7 @@ def stalling() -> JobEvidence:
         return [stops if n == 1 else spent(n, {1: share}, wire=0.04) for n in range(RANKS)]
 
     book = ledger(*window(0.55), short=window(0.4))
-    return evidence(job(waiting=0.01), missing=DEFAULT, book=book)
+    return evidence(job(waiting=0.01), SENDING, DEFAULT, book=book)
 
 
 def standing() -> JobEvidence:
@@ -67,8 +69,8 @@ def standing() -> JobEvidence:
 
 
 def not_attributed() -> JobEvidence:
-    """A hang that began before the agent, in a job without the tap."""
-    book = ledger(spent(0, idle=1.0, does="sleeps"), spent(1, unnamed=1.0))
+    """A hang that began before the agent, in a job without the tap: no byte shows that it is one job."""
+    book = ledger(spent(0, idle=1.0, does="sleeps"), spent(1, not_attributed=1.0), one_job=False)
     found = [replace(one, utilisation=float(n), power=130.0 - 3 * n) for n, one in enumerate(gpus()[:2])]
     none = Absent(Why.MISSING, "its processes do not carry the tap")
     return evidence(none, found, (*DEFAULT, EvidenceSource.TAP, EvidenceSource.SETTINGS), book=book)

@@ -112,7 +112,9 @@ def spent(
 def ledger(*long: GpuLedger, short: Sequence[GpuLedger] | None = None, **changes: object) -> JobLedger:
     """The ledger of a job that goes on as it has for five minutes, unless its `short` window is given."""
     lately = tuple(replace(one, seconds=10.0) for one in (long if short is None else short))
-    made = JobLedger("slurm:4711", tuple(PIDS + n for n in range(RANKS)), 0.0, False, lately, long)  # noqa: FBT003
+    made = JobLedger(
+        "slurm:4711", tuple(PIDS + n for n in range(RANKS)), 0.0, False, lately, long, one_job=True  # noqa: FBT003
+    )  # fmt: skip
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -164,7 +166,9 @@ def evidence(
         )
         for one in EvidenceSource
     )
-    found = tuple(_without(one, missing) for one in (gpus() if of is None else of))
+    found = tuple(gpus() if of is None else of)
+    for one in missing:
+        found = tuple(_without(gpu, one) for gpu in found)
     seen = Absent(Why.MISSING, "its processes do not carry the tap") if EvidenceSource.TAP in missing else job
     read = (
         () if EvidenceSource.SETTINGS in missing else tuple(JobSettings(PIDS + n, {}) for n in range(RANKS))
@@ -176,12 +180,19 @@ def evidence(
     )  # fmt: skip
 
 
-def _without(one: JobGpu, missing: Sequence[EvidenceSource]) -> JobGpu:
+def watched(seen: JobEvidence, gone: EvidenceSource) -> JobEvidence:
+    """Return evidence whose GPUs and list of sources are without a source."""
+    off = SourceStatus(gone, watched=False, why="its collector is off", switch_on="switch it on")
+    sources = (off if one.source is gone else one for one in seen.sources)
+    return replace(seen, gpus=tuple(_without(one, gone) for one in seen.gpus), sources=tuple(sources))
+
+
+def _without(one: JobGpu, source: EvidenceSource) -> JobGpu:
     fields = {
         EvidenceSource.ACTIVITY: ("graphics", "sm", "dram", "math", "sent"),
         EvidenceSource.GPU: ("utilisation", "power", "throttled"),
         EvidenceSource.BURSTS: ("plateau", "duty"),
         EvidenceSource.THREADS: ("thread",),
     }
-    gone = {name: NOT_WATCHED for source in missing for name in fields.get(source, ())}
+    gone = dict.fromkeys(fields.get(source, ()), NOT_WATCHED)
     return replace(one, **gone)  # type: ignore[arg-type]

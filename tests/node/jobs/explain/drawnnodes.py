@@ -48,7 +48,7 @@ def booked(job: RunningJob) -> JobLedger:
         waits = {late: gpu.waiting} if late not in {"", gpu.gpu} else {}
         gpus.append(GpuLedger(gpu.gpu, gpu.index, 300.0, shares, waits))
     short = tuple(replace(one, seconds=10.0) for one in gpus)
-    return JobLedger(job.name, job.pids, 0.0, starting=False, short=short, long=tuple(gpus))
+    return JobLedger(job.name, job.pids, 0.0, starting=False, short=short, long=tuple(gpus), one_job=True)
 
 
 def watched(shape: JobShape, seed: int = 0) -> NodeState:

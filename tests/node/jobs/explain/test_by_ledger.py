@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.node.jobs.explain.drawn import (
     NOW,
@@ -37,8 +35,7 @@ from wirewatch.jobs.explain.evidence import (
 )
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import StandingJob
-from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, RankBehind, Spent
-from wirewatch.jobs.times import TimesDoubt
+from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, RankBehind
 
 HIGH, MEDIUM, LOW = Certainty.HIGH, Certainty.MEDIUM, Certainty.LOW
 NO_TAP = [EvidenceSource.TAP]
@@ -69,7 +66,7 @@ CASES: Mapping[str, tuple[JobEvidence, Wall, str, Certainty]] = {
     ),
     "without the tap": (
         evidence(job(), missing=NO_TAP, book=waiting(1, 0.55)), Wall.LATE_RANK,
-        "Collectives: 3 of 4 GPUs wait for GPU 1, which costs 55 % of the time.", MEDIUM,
+        "Collectives: 3 of 4 GPUs wait for GPU 1, which costs 55 % of the time.", LOW,
     ),
     "the tap names it too": (
         evidence(job(late=late(1, 0.5)), book=waiting(1, 0.55)), Wall.LATE_RANK,
@@ -94,8 +91,8 @@ CASES: Mapping[str, tuple[JobEvidence, Wall, str, Certainty]] = {
         MEDIUM,
     ),
     "a healthy spread": (
-        evidence(QUIET, book=waiting(1, 0.039)), Wall.NOTHING,
-        ("Nothing of this node holds it up: 97 % computing, 2.9 % waiting for a rank of this node; the "
+        evidence(QUIET, book=waiting(1, 0.039)), Wall.COMPUTING,
+        ("No cause of 5.0 % or more is known: 97 % computing, 2.9 % waiting for a rank of this node; the "
         "collectives run at 330 GB/s of 340 GB/s expected."), MEDIUM,
     ),
     "two are late": (
@@ -267,7 +264,7 @@ def test_the_second_late_rank_is_named_beside_the_first() -> None:
     [
         ("the tap names a rank that the ledger does not", late(2, 0.12), waiting(2, 0.04), Wall.COMPUTING),
         ("the tap names a rank that the ledger shows too", late(2, 0.06), waiting(2, 0.045), Wall.LATE_RANK),
-        ("the ledger shows nothing of it", late(2, 0.06), healthy(), Wall.NOTHING),
+        ("the ledger shows nothing of it", late(2, 0.06), healthy(), Wall.COMPUTING),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -277,7 +274,7 @@ def test_a_wall_that_the_ledger_does_not_show_is_a_doubt(
     answer = decide(evidence(job(late=tap), book=other))  # type: ignore[arg-type]
     assert answer.wall is kind, guard
     if kind is not Wall.LATE_RANK:
-        assert answer.certainty is MEDIUM
+        assert answer.certainty is LOW
         assert "nobody waits" not in answer.sentence
         assert any("for rank 2 on GPU 2, which costs" in one for one in answer.doubts)
 
@@ -355,15 +352,6 @@ def test_a_hang_that_began_before_the_agent_is_no_idle_job(guard: str, seen: Job
     assert answer.sentence == f"50 % of the time is waiting that could not be attributed: {told}.", guard
 
 
-def test_without_a_ledger_one_idle_gpu_is_not_all() -> None:
-    off = [EvidenceSource.TAP, EvidenceSource.LEDGER, EvidenceSource.ACTIVITY]
-    found = [replace(gpu(n), utilisation=float(n), thread=0.0) for n in range(2)]
-    answer = decide(evidence(job(), found, off))
-    assert (answer.wall, answer.certainty) == (Wall.HOST, LOW)
-    assert answer.sentence.startswith("Host: nothing runs on GPU 0 100 % of the time")
-    assert "whether the others wait for GPU 0 is not known" in answer.doubts
-
-
 BEHIND = RankBehind(3, "0xabc", gpu_uuid(3), "3", PIDS + 3, 2, 12.0, "one thread burns a core")
 STANDING = StandingJob({gpu_uuid(n): frozenset({PIDS + n}) for n in range(RANKS)}, NOW - 14, "no byte moves")
 HANG = HungJob("rank 2 is stopped", 1.0, ("power 125 W",), "continue it")
@@ -422,59 +410,3 @@ def test_a_suspected_hang_is_less_sure() -> None:
 def test_the_host_is_in_the_text_where_it_is_known() -> None:
     seen = replace(evidence(job(), book=waiting(1, 0.55)), host="node-7")
     assert "wait for rank 1 on GPU 1 of node-7, which costs 55 %" in decide(seen).sentence
-
-
-SHARES = st.sampled_from((0.0, 0.005, 0.01, 0.029, 0.031, 0.049, 0.06, 0.12, 0.3, 0.7))
-KINDS: list[Spent] = [kind for kind in Spent if kind is not Spent.COMPUTING]
-
-
-@st.composite
-def books(draw: st.DrawFn) -> JobLedger:
-    """Ledgers of four GPUs whose shares add up to 1."""
-
-    def window() -> list[GpuLedger]:
-        return [one(number) for number in range(RANKS)]
-
-    def one(number: int) -> GpuLedger:
-        shares: dict[Spent, float] = {kind: draw(SHARES) for kind in KINDS}
-        most = max(1.0, sum(shares.values()))
-        shares = {kind: share / most for kind, share in shares.items()}
-        shares[Spent.COMPUTING] = 1 - sum(shares.values())
-        whom = draw(st.sampled_from([n for n in range(-1, RANKS) if n != number]))
-        waits = {gpu_uuid(whom): shares[Spent.LOCAL_RANK]} if whom >= 0 else {}
-        seconds = draw(st.sampled_from((30.0, 100.0, 300.0)))
-        return GpuLedger(
-            gpu_uuid(number), draw(st.sampled_from((str(number), "-1", ""))), seconds, shares, waits
-        )
-
-    return ledger(*window(), short=window())
-
-
-ANY_JOB = st.sampled_from((
-    QUIET, job(), job(late=late()), job(wire=slow(170e9)), job(fresh=False), job(doubt=TimesDoubt.UNSEEN),
-    job(elsewhere="all wait alike for another node", nodes=2),
-))  # fmt: skip
-
-
-@given(books(), ANY_JOB, st.sets(st.sampled_from(list(EvidenceSource)), max_size=2))
-def test_no_line_is_firmer_than_the_ledger(
-    book: JobLedger, running: object, missing: set[EvidenceSource]
-) -> None:
-    unnumbered = [replace(one, index=found.index) for one, found in zip(gpus(), book.long, strict=True)]
-    seen = evidence(running, unnumbered, list(missing), book=book)  # type: ignore[arg-type]
-    answer = decide(seen)
-    texts = (answer.sentence, *answer.because, *answer.doubts, *answer.advice)
-    assert not any(wrong in text for text in texts for wrong in ("GPU -1", "rank -1"))
-    if "nobody waits" in answer.sentence:
-        assert EvidenceSource.TAP not in missing
-        assert running in (QUIET, job(), job(wire=slow(170e9)))
-        for one in (*book.long, *book.short):
-            unsure = (Spent.LOCAL_RANK, Spent.OTHER_NODE, Spent.NOT_ATTRIBUTED)
-            assert sum(one.shares[kind] for kind in unsure) < 0.03
-    if answer.certainty is HIGH and EvidenceSource.LEDGER not in missing:
-        judged = book.long if min(one.seconds for one in book.long) >= 60 else book.short
-        means = {kind: sum(one.shares[kind] for one in judged) for kind in KINDS}
-        largest = max(means.values())
-        assert means[Spent.NOT_ATTRIBUTED] < largest or largest == 0
-    if EvidenceSource.LEDGER in missing:
-        assert answer.wall is not Wall.NOTHING

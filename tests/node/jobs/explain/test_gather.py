@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, ledger, spent, waiting
+from tests.node.jobs.explain.drawn import NOW, PIDS, gpu_uuid, healthy, job, late, ledger, spent, waiting
 from tests.node.jobs.explain.drawnnodes import GONE, component, node
 from tests.node.jobs.lockstepjobs import measured
 from wirewatch.cli.jobs.explain import selected
@@ -111,9 +111,20 @@ def test_a_job_that_has_timed_nothing_for_long_is_not_told_by_its_last_window() 
     tap = next(status for status in one.sources if status.source is EvidenceSource.TAP)
     assert (tap.watched, tap.why) == (False, "no collective has been timed lately")
     answer = decide(one)
-    assert answer.wall is Wall.NOTHING
+    assert answer.wall is Wall.COMPUTING
     assert "nobody waits" not in answer.sentence
     assert "330 GB/s" not in "\n".join(page(explain(one, NOW, "live"), 80))
+
+
+def test_a_late_rank_of_rings_that_are_not_read_any_more_is_not_named() -> None:
+    state = whole().with_component(component("jobs", JobsFacts(NOW, 10.0, (job(late=late()),))))
+    book = component("ledger", LedgerFacts(10.0, (waiting(2, 0.12),)))
+    fresh = jobs_of(state.with_component(book), NOW)[0]
+    assert isinstance(fresh.job, RunningJob)
+    assert fresh.job.late is not None
+    blind = jobs_of(state.with_component(component("jobs", state.facts(JobsFacts), failed=True)), NOW)[0]
+    assert isinstance(blind.job, RunningJob)
+    assert (blind.job.late, [one.fresh for one in blind.job.communicators]) == (None, [False])
 
 
 def test_what_cannot_be_read_now_is_not_watched_whatever_it_said_before() -> None:
@@ -450,6 +461,12 @@ def test_the_peak_of_a_gpu_is_that_of_its_own_links_that_are_up_and_known() -> N
     assert [gpu.peak for gpu in one.gpus] == [20e9 + 3, 10e9 + 1, none, none]
 
 
+def test_a_source_that_lacks_a_gpu_of_the_job_does_not_watch_it() -> None:
+    whole, part = (tapped(job(), component("lockstep", lockstep(*range(of)))) for of in (4, 3))
+    activity = EvidenceSource.ACTIVITY
+    assert (whole.watches(activity), part.watches(activity)) == (True, False)
+
+
 def test_arithmetic_is_that_of_the_busiest_unit_where_one_is_reported() -> None:
     window = measured("data_parallel")[0][0]
     windows = {
@@ -560,7 +577,7 @@ def test_a_collector_that_has_not_read_yet_says_so() -> None:
 def test_of_two_processes_on_a_gpu_the_one_that_sleeps_more_counts() -> None:
     both = GpuFacts(frozenset(), {gpu_uuid(0): GpuNow(0, 0.9, 600.0, (), frozenset({PIDS, PIDS + 1}))})
     (one, *_) = jobs_of(node(component("gpu", both)), NOW)
-    for first, second, least in ((0.9, 0.4, 0.4), (DENIED, 0.7, 0.7), (0.7, DENIED, 0.7)):
+    for first, second, least in ((0.9, 0.4, 0.4), (DENIED, 0.7, DENIED), (0.7, DENIED, DENIED)):
         assert with_threads(one, {PIDS: first, PIDS + 1: second}).gpus[0].thread == least
 
 

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.node.jobs.explain.drawn import NOW, evidence, gpus, job
+from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.evidence import Certainty, JobAnswer, Wall
-from wirewatch.jobs.explain.held import HOLD, HeldAnswer, HeldAnswers, held
+from wirewatch.jobs.explain.held import HOLD, HeldAnswer, HeldAnswers, held, job_key
+from wirewatch.jobs.times import RunningJob
 
 LOW, MEDIUM, HIGH = Certainty.LOW, Certainty.MEDIUM, Certainty.HIGH
 
@@ -24,13 +27,22 @@ SURE = answer(Wall.LATE_RANK, "throttled", HIGH, gpu="GPU-1")
 WELL = answer(Wall.NOTHING, "well", HIGH)
 SMALL = answer(Wall.COMPUTING, "small causes", HIGH)
 HOST = answer(Wall.HOST, "host", LOW)
+LOST = answer(Wall.NOT_KNOWN, "not known", LOW)
+NONE = Absent(Why.MISSING, "no tap")
 STILL, STILL_LATER = answer(Wall.STANDING, "since 14 s"), answer(Wall.STANDING, "since 16 s")
 HANG = answer(Wall.HANG, "hang", HIGH)
 STARTING = answer(Wall.STARTING, "starting", LOW)
 
 
+def without_pids(since: float) -> RunningJob:
+    """A job of which this machine knows no process."""
+    (comm,) = job().communicators
+    here = tuple(replace(rank, pid=NONE) for rank in comm.here)
+    return replace(job(), since=since, communicators=(replace(comm, here=here),))
+
+
 def lines(*answers: tuple[float, JobAnswer]) -> list[str]:
-    """What is shown at each of these times."""
+    """Return the sentence that is shown at each of these times."""
     shown, previous = [], None
     for at, one in answers:
         previous = held(previous, one, at)
@@ -59,6 +71,10 @@ def lines(*answers: tuple[float, JobAnswer]) -> list[str]:
         ("that it is well does not hold against what is measured", [(0, WELL), (2, LATE)],
          ["well", "late 12 %"]),
         ("that it is well is no surer than a guess", [(0, HOST), (2, WELL)], ["host", "host"]),
+        ("that it is well ends where nothing is known", [(0, WELL), (2, LOST), (4, WELL)],
+         ["well", "not known", "not known"]),
+        ("where nothing is known a wall stays", [(0, LATE), (2, LOST), (15, LOST)],
+         ["late 12 %", "late 12 %", "not known"]),
         ("that no cause is known is no surer than a guess", [(0, HOST), (2, SMALL)], ["host", "host"]),
         ("that it stands still comes at once, and its time goes on",
          [(0, SURE), (2, STILL), (4, STILL_LATER), (6, SURE)],
@@ -80,7 +96,7 @@ def test_what_is_beside_the_line_is_new_while_it_names_the_same() -> None:
     first = held(None, LATE, 0.0)
     same = held(first, MORE, 5.0).answer
     assert (same.sentence, same.cost, same.because) == ("late 12 %", 0.1, ("because late 13 %",))
-    assert held(first, HOST, 5.0) == first
+    assert held(first, HOST, 5.0) == replace(first, answer=replace(LATE, certainty=LOW)), "it is no surer"
 
 
 ANY = st.sampled_from([LATE, MORE, OTHER, SURE, WELL, HOST, replace(HOST, certainty=MEDIUM)])
@@ -106,8 +122,20 @@ def test_no_line_is_younger_than_15_s_when_one_comes_that_is_no_surer(
 
 
 def test_each_job_has_a_line_of_its_own_and_one_that_is_gone_is_forgotten() -> None:
-    a, b, answers = ("a", "GPU-0"), ("b", "GPU-1"), HeldAnswers()
+    a, b, answers = ("a", "GPU-0", 4711.0), ("b", "GPU-1", 4712.0), HeldAnswers()
     assert answers.shown({a: LATE, b: WELL}, 0.0)[b] == HeldAnswer(WELL, 0.0)
-    assert answers.shown({a: HOST}, 5.0)[a].answer == LATE
+    assert answers.shown({a: HOST}, 5.0)[a].answer.sentence == LATE.sentence
     again = answers.shown({a: HOST, b: HOST}, 6.0)
-    assert (again[a].answer, again[b].answer) == (LATE, HOST)
+    assert (again[a].answer.sentence, again[b].answer) == (LATE.sentence, HOST)
+
+
+def test_a_job_that_was_started_again_begins_with_a_line_of_its_own() -> None:
+    untapped, rings = evidence(NONE, gpus()), evidence(without_pids(NOW - 60))
+    rings = replace(rings, gpus=tuple(replace(one, pids=()) for one in rings.gpus))
+    for before, after in (
+        (untapped, replace(untapped, gpus=tuple(replace(o, pids=(9000 + n,)) for n, o in enumerate(gpus())))),
+        (rings, replace(rings, job=without_pids(NOW))),
+    ):
+        answers = HeldAnswers()
+        assert answers.shown({job_key(before): LATE}, 0.0)[job_key(before)].answer == LATE
+        assert answers.shown({job_key(after): WELL}, 2.0)[job_key(after)].answer == WELL

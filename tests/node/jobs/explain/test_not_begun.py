@@ -13,12 +13,12 @@ def test_an_idle_second_before_the_ledger_has_begun_is_not_called_host() -> None
     seen = replace(evidence(job(windows=(), fresh=False), IDLE), ledger=NOT_BEGUN)
     answer = decide(seen)
     assert (answer.wall, answer.certainty) == (Wall.NOT_KNOWN, Certainty.LOW)
-    assert decide(replace(seen, ledger=NOT_WATCHED)).wall is not Wall.NOT_KNOWN
+    assert answer.sentence.endswith("its waiting ledger has not seen it at work yet.")
 
 
 def test_a_rank_that_the_tap_has_named_is_named_before_the_ledger_has_begun() -> None:
     seen = replace(evidence(job(late=late()), gpus()), ledger=NOT_BEGUN)
-    assert decide(seen).wall is Wall.LATE_RANK
+    assert (decide(seen).wall, decide(seen).certainty) == (Wall.LATE_RANK, Certainty.LOW)
 
 
 def test_time_on_a_wire_of_which_nothing_is_known_to_expect_is_not_called_expected() -> None:

@@ -74,7 +74,7 @@ def shares(*found: tuple[float, float]) -> RunningJob:
         ("what they wait is not on the wire", [(0.5, 0.2)], 0.3),
         ("waiting that is longer is no negative time", [(0.1, 0.2)], 0.0),
         ("the lower of two that differ", [(0.5, 0.0), (0.3, 0.0)], 0.3),
-        ("no share is more than all", [(1.2, 0.0)], 1.0),
+        ("a share that cannot be is not known", [(1.2, 0.0), (float("nan"), 0.0), (0.3, 0.0)], 0.3),
         ("no GPU is known", [], 0.0),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

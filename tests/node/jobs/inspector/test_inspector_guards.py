@@ -136,7 +136,8 @@ def test_that_no_wall_is_found_is_never_sure_without_starts() -> None:
 @pytest.mark.parametrize(("waiting", "nobody"), [(0.029, True), (0.031, False)])
 def test_a_rank_that_waits_is_not_called_nobody(waiting: float, *, nobody: bool) -> None:
     answer = decide(evidence(job(row(), share=0.2, waiting=waiting, source=SOURCE)))
-    assert (answer.wall, answer.certainty) == (Wall.NOTHING, Certainty.MEDIUM)
+    wall = Wall.NOTHING if nobody else Wall.COMPUTING
+    assert (answer.wall, answer.certainty) == (wall, Certainty.MEDIUM)
     assert ("nobody waits" in answer.sentence) is nobody
 
 
@@ -148,12 +149,12 @@ def test_that_nobody_waits_takes_all_communicators_now(of: dict[str, Any]) -> No
     (comm,) = made.communicators
     assert "nobody waits" in decide(evidence(made)).sentence
     answer = decide(evidence(replace(made, communicators=(comm, replace(comm, **of)))))
-    assert (answer.wall, "nobody waits" in answer.sentence) == (Wall.NOTHING, False)
+    assert (answer.wall, "nobody waits" in answer.sentence) == (Wall.COMPUTING, False)
 
 
 def test_times_of_a_job_that_stands_still_are_not_of_now() -> None:
     answer = decide(evidence(job(row(), share=0.05, fresh=False)))
-    assert answer.wall is Wall.NOTHING
+    assert answer.wall is Wall.COMPUTING
     assert "GB/s" not in answer.sentence
     bare = decide(evidence(job(row(), share=0.05, fresh=False), missing=[EvidenceSource.LEDGER]))
     assert bare.sentence.startswith(
