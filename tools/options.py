@@ -202,8 +202,7 @@ def _rows(own: list[Option]) -> Iterator[str]:
     for one in own:
         text, _, unit = one.text.partition(" [")
         limits = f" {' and '.join(one.limits).capitalize()}." if one.limits else ""
-        section, _, _ = one.section.partition(".")
-        restart = " Read at the start alone." if one.name in RESTART.get(section, ()) else ""
+        restart = " Read at the start alone." if one.name in RESTART.get(one.section, ()) else ""
         given = "not set" if one.default is None else f"`{_toml(one.default)}`"
         yield f"| `{one.name}` | {_type(one.kind)} | {unit.rstrip(']')} | {given} | {text}{limits}{restart} |"
 

@@ -13,6 +13,7 @@ from wirewatch.core.types import Expect
 from wirewatch.jobs import bursts, hangs, ledger, lockstep, running
 from wirewatch.probe.collector import probe_collector
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.nics import nics_collector
 from wirewatch.verdict.drift.component import DriftContext, DriftOptions, drift_component
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import LOST
@@ -42,6 +43,7 @@ def components() -> tuple[AnyCollector, ...]:
     return _together((
         *discover(),
         probe_collector(ProbeOptions(), ProbePolicy(), Expect()),
+        nics_collector(ProbeOptions(), ProbePolicy(), Expect()),
         drift_component(DriftOptions(), DriftPolicy(), DriftContext()),
         pairs_component(PairsOptions(), PairsPolicy()),
     ))  # fmt: skip

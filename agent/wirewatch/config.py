@@ -29,6 +29,7 @@ from wirewatch.hw.kubelet import SOCKET
 from wirewatch.jobs.ras.client import ADDRESSES, split_address
 from wirewatch.probe.collector import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
+from wirewatch.probe.nics import NICS_NAME
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import VerdictPolicy
@@ -381,7 +382,8 @@ def _impossible(config: Config, collectors: Sequence[AnyCollector]) -> Iterator[
 
 def _running(config: Config, collectors: Sequence[AnyCollector]) -> dict[str, Options]:
     running = {one.name: one.options for one in collectors if one.options.enabled}
-    return running | ({PROBE: config.probe} if config.probe.enabled else {})
+    own = ((PROBE, config.probe), (NICS_NAME, config.probe.nics)) if config.probe.enabled else ()
+    return running | {name: options for name, options in own if options.enabled}
 
 
 def _giving_way(

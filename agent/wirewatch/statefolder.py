@@ -64,6 +64,11 @@ class StateFolder:
         return self.directory / "probes.sqlite"
 
     @property
+    def nics(self) -> Path:
+        """The history of probes of NICs."""
+        return self.directory / "nics.sqlite"
+
+    @property
     def latches(self) -> Path:
         return self.directory / "latches.json"
 
@@ -82,9 +87,9 @@ class StateFolder:
     @property
     def memories(self) -> tuple[Path, ...]:
         """All that is remembered of one machine, with the files that SQLite keeps beside the history."""
-        history = self.history
-        beside = (history.with_name(f"{history.name}{end}") for end in ("-wal", "-shm"))
-        return (self.machine, self.latches, self.baseline, self.pairs, history, *beside)
+        histories = (self.history, self.nics)
+        beside = (one.with_name(f"{one.name}{end}") for one in histories for end in ("-wal", "-shm"))
+        return (self.machine, self.latches, self.baseline, self.pairs, *histories, *beside)
 
     @property
     def agent_lock(self) -> Path:

@@ -416,8 +416,8 @@ def test_a_lock_is_let_go_once_and_is_free_then(state: StateFolder) -> None:
 def test_all_that_is_remembered_of_a_machine_is_named() -> None:
     names = [one.name for one in StateFolder(Path("/s")).memories]
     assert names == [
-        "machine.json", "latches.json", "baseline.json", "pairs.json", "probes.sqlite", "probes.sqlite-wal",
-        "probes.sqlite-shm",
+        "machine.json", "latches.json", "baseline.json", "pairs.json", "probes.sqlite", "nics.sqlite",
+        "probes.sqlite-wal", "probes.sqlite-shm", "nics.sqlite-wal", "nics.sqlite-shm",
     ]  # fmt: skip
 
 

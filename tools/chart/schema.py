@@ -34,6 +34,7 @@ OF_POOLS = (
 PATTERNS = {
     r"^(100|[0-9]{1,2})%$": "a percentage from 0% to 100%, nor a whole number",
     r"^(https?://[^\s]+)?$": "an http or https address, nor empty",
+    r"^[^:/,=^\s]{1,15}$": "the name of a network interface",
 }
 """What patterns of the agent's configuration mean; one that is not here cannot be said, and is an error."""
 _PLAIN = {"integer", "number", "string", "boolean"}

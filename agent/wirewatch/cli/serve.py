@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -43,7 +44,8 @@ from wirewatch.kubernetes.condition import TYPE, Holds
 from wirewatch.page.content import PageContext
 from wirewatch.page.html import OWN
 from wirewatch.probe.collector import due_after_hint, probe_collector
-from wirewatch.probe.history import History
+from wirewatch.probe.history import History, HistoryLimits
+from wirewatch.probe.nics import nics_collector
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.restore import boot_id, persistent, remember
 from wirewatch.probe.runner import ProbeRunner
@@ -398,7 +400,7 @@ def _probing(
     config: Config, hardware: Hardware, state: StateFolder | None, prober: RemoteProber | None,
     hinted: Callable[[], float | None],
 ) -> Switched:  # fmt: skip
-    """Return the maker of the probe's component; it makes none when the probe is off."""
+    """Return the maker of the probes' components; it makes none when the probe is off."""
     if not config.probe.enabled:
         return lambda _: ()
     history, boot = None if state is None else History.open(state.history, hardware.clock), boot_id(hardware)
@@ -406,11 +408,17 @@ def _probing(
     if history is not None:
         start = remember(history, hardware.clock, config.policy.probe, boot=boot)
 
+    # No file is made before a NIC has been probed.
+    nics = partial(History, state.nics, hardware.clock, HistoryLimits()) if state else None
+
     def component(config: Config) -> Sequence[AnyCollector]:
-        expect = expectations(config)
-        made = probe_collector(config.probe, config.policy.probe, expect, start, prober)
-        kept = made if history is None else persistent(made, history, boot, expect, prober)
-        return (due_after_hint(kept, hinted),)
+        expect, policy = expectations(config), config.policy.probe
+        one = probe_collector(config.probe, policy, expect, start, prober)
+        kept = one if history is None else persistent(one, history, boot, expect, prober)
+        made = (due_after_hint(kept, hinted),)
+        if not config.probe.nics.enabled:
+            return made
+        return (*made, nics_collector(config.probe, policy, expect, prober, nics, boot))
 
     return component
 

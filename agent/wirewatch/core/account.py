@@ -91,6 +91,7 @@ class Account:
     of nccl.conf. `warnings`: each once; also where 2.27 and 2.28 went on without NVLS, which those versions
     log as INFO. `not_understood`: how many lines of a known kind are torn or of a new form. `network`: what
     carries traffic between nodes (Socket, IB, a plugin's name); several with commas, empty if not logged.
+    `nics`: RDMA ports (`mlx5_0:1`) or network interfaces that NCCL says it uses, empty if it does not say so.
     """
 
     version: str | Absent
@@ -101,3 +102,4 @@ class Account:
     warnings: tuple[str, ...]
     not_understood: int
     network: str
+    nics: tuple[str, ...] = ()

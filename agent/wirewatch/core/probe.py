@@ -351,7 +351,8 @@ class Probed:
 
     `at` in Unix seconds; `seconds` for all of it, `held_seconds` with contexts on the GPUs. `why` says in
     words what ended it early. `conditions`: one for each group of the plan. `settings`: NCCL's, as the worker
-    found them in its environment and in /etc/nccl.conf. `ports`: bytes that each RDMA port sent.
+    found them in its environment and in /etc/nccl.conf. `ports`: bytes that each RDMA port and network
+    interface sent.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT

@@ -43,7 +43,7 @@ class NetworkResult:
     """A probe over the node's RDMA ports. `expected_busbw` of large messages, bytes/s, null: no reference.
 
     `derivation`: how that follows, or why not. `gpudirect`: proven, partly, refuted or not_known, by NCCL's
-    log. `sent_bytes`: what each RDMA port sent meanwhile.
+    log. `sent_bytes`: what each RDMA port and network interface sent meanwhile.
     """
 
     expected_busbw: float | None

@@ -21,6 +21,7 @@ from wirewatch.nccl.lines import (
     Fallen,
     Init,
     Network,
+    Remark,
     Setting,
     UnknownForm,
     fact,
@@ -31,6 +32,8 @@ from wirewatch.nccl.messages import NOWHERE, Message, Messages, Process
 TransportWire = Literal["p2p", "shm", "net_socket", "net_ib", "net_ib_gdr", "net_other", "nvls", "unknown"]
 _DIRECT = frozenset({"p2p", "nvls"})
 _VERSION = re.compile(r"NCCL version (\d{1,4}\.\d{1,4}\.\d{1,4}[\w.]*)\+cuda\d", re.ASCII)
+_NIC = re.compile(r"\[\d+\]([^\s:]+(?::\d{1,4}(?=[/\s;]|$))?)", re.ASCII)
+"""An RDMA port with its number, or a network interface without its address."""
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.:]\d+)*")
 _OLD_NAMES: Mapping[type, str] = {Channels: "ChannelCounts", Multicast: "Offered"}
 """Kinds of lines as `left_out` has named them from the start, where that is not the name of the type."""
@@ -121,6 +124,12 @@ class NcclLog:
             tuple(self.warnings),
             self.not_understood,
             ",".join(_once(said.name for said, _, _ in self.said(Network))),
+            _once(
+                name
+                for said, _, _ in self.said(Remark)
+                if said.about == "network"
+                for name in _NIC.findall(said.text)
+            ),
         )
 
     def _versions(self, lines: Iterable[str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
 from wirewatch.core.nvml import UP
-from wirewatch.core.words import GBIT, count
+from wirewatch.core.words import GB, GBIT, count
 from wirewatch.documents.health import ReportedFinding
 from wirewatch.documents.state import Series
 from wirewatch.page.content import PageContent
@@ -96,7 +96,17 @@ def ports_section(here: Readings) -> Section:
     checks = here.series.get("gpudirect_check_state", ())
     if checks:
         tables.append(_checks(here, checks))
+    if carried := here.series.get("probe_nic_bytes_per_second", ()):
+        tables.append(_carried(carried))
     return Section("ports", "Ports", lines, tuple(tables))
+
+
+def _carried(carried: Sequence[Series]) -> Table:
+    """What NCCL carried by each port alone, in the newest probe of it."""
+    found = ((one.labels, number(f"{one.value / GB:.1f}")) for one in carried)
+    rows = [(Cell(f"{at['device']} {at['port']}"), (Cell(at["gpudirect"]), rate)) for at, rate in found]
+    heads = (Column("Port"), Column("GPUDirect"), Column("Each way", "GB/s", number=True))
+    return table("nics-table", "NCCL between two GPUs over one port at a time", heads, rows)
 
 
 def paths(here: Readings, gpus: Sequence[GpuName]) -> Section:

@@ -26,7 +26,7 @@ from wirewatch.probe.judge import RULES, confirming, judge
 from wirewatch.probe.measurement import Measured, comms_of, without_expectation
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.remote import LostOrder, RemoteProber, lost_probe
-from wirewatch.probe.setup import NOTHING_TO_PROBE, ProbeRequest, prepare
+from wirewatch.probe.setup import DAEMONS, NOTHING_TO_PROBE, ProbeRequest, Variation, prepare
 
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
@@ -181,7 +181,7 @@ METRICS = (
 
 def read(
     hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, *, expect: Expect,
-    prober: RemoteProber | None = None,
+    prober: RemoteProber | None = None, variation: Variation = DAEMONS,
 ) -> ProbeReading | Absent:  # fmt: skip
     """One turn: the gate, and a probe if one is due and may run; both by `prober` where there is one."""
     until = hardware.clock.mono() + ANSWERED * options.deadline
@@ -201,7 +201,7 @@ def read(
             reading = replace(reading, refusal=refusal)
     if not due or reading.refusal is not None:
         return reading
-    wanted = ProbeRequest(options, "daemon", expect.nvlink_links)
+    wanted = ProbeRequest(options, "daemon", expect.nvlink_links, variation=variation)
     with hardware.probe.lock() as other:
         if other is not None:
             return replace(reading, refusal=Refusal(SkipReason.LOCKED, other), late=True)
@@ -396,8 +396,8 @@ def _refusal(
         return Refusal(SkipReason.NO_ENGINE, engine.detail)
     if found is not None or options.engine == "gloo":
         return found
-    held = memory.tried.held_seconds if memory.tried else 0.0
-    cost = (held or GUESSED_SECONDS) * len(facts.uses)
+    held = memory.tried.held_seconds * len(memory.tried.gpus) if memory.tried else 0.0
+    cost = held or GUESSED_SECONDS * len(facts.uses)
     left = model.left(memory.spent, facts.mono, len(facts.uses), options.budget)
     # A budget below a single probe still allows one an hour.
     spent = left < cost and model.spent_within(memory.spent, facts.mono)

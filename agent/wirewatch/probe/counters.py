@@ -156,9 +156,12 @@ def _nics(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
 
 
 def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
-    """Bytes sent so far by `device:port`; what cannot be read is left out."""
-    sent = {name: _count(sysfs, f"{folder}/counters/port_xmit_data") for name, folder in _ports(sysfs)}
-    return {name: words * LANES for name, words in sent.items() if words is not None}
+    """Bytes sent so far by RDMA port (`device:port`) and interface; what cannot be read is left out."""
+    interfaces = [name for name in value_or(sysfs.entries(NET), ()) if name != "lo"]
+    sent = {name: _count(sysfs, f"{NET}/{name}/statistics/tx_bytes") for name in interfaces}
+    words = {name: _count(sysfs, f"{folder}/counters/port_xmit_data") for name, folder in _ports(sysfs)}
+    sent |= {name: None if count is None else count * LANES for name, count in words.items()}
+    return {name: count for name, count in sent.items() if count is not None}
 
 
 def _ports(sysfs: Sysfs) -> Iterator[tuple[str, str]]:

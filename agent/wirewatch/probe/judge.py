@@ -11,7 +11,7 @@ from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Finding, Health, Ok, Subject, value_or
 from wirewatch.probe.findings import PROBE_RULES, probe_findings
 from wirewatch.probe.gate import SkipReason
-from wirewatch.probe.measurement import beside_usual, learn_collectives, measure
+from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
     Key,
     ProbeFinding,
@@ -76,11 +76,7 @@ def judge(
     """The memory after one turn, and what is wrong."""
     reading = ok.value
     new = replace(fold_probes(memory, reading.others, policy), seen=reading.seen)
-    held = tuple(sorted({one.holder for one in value_or(reading.facts.holds, ())}))
-    new = replace(new, still=reading.still, refusal=reading.refusal, engine=reading.engine, holds=held)
-    if reading.late and reading.refusal is not None:
-        new = replace(new, late=(ok.mono, reading.refusal))
-    new = _count_skip(options, new, ok)
+    new = fold_gate(options, new, ok)
     if reading.probed is not None:
         new = fold_probe(new, reading.probed, ok.mono, policy)
     until = None if new.last_mono is None else new.last_mono + options.fresh
@@ -90,6 +86,16 @@ def judge(
         watch = StragglerWatch(new.stragglers.references)
         new = replace(new, held=(), streaks={}, failures=0, stragglers=watch)
     return new, (*new.held, *_broken(new, policy))
+
+
+def fold_gate(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> ProbeMemory:
+    """The memory after one look at the gate."""
+    reading = ok.value
+    held = tuple(sorted({one.holder for one in value_or(reading.facts.holds, ())}))
+    new = replace(memory, still=reading.still, refusal=reading.refusal, engine=reading.engine, holds=held)
+    if reading.late and reading.refusal is not None:
+        new = replace(new, late=(ok.mono, reading.refusal))
+    return _count_skip(options, new, ok)
 
 
 def fold_probes(
@@ -104,22 +110,7 @@ def fold_probes(
 def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) -> ProbeMemory:
     """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
     measured = beside_usual(probed, measure(probed), memory.usual, policy.learn)
-    held = probed.held_seconds * len(probed.gpus)
-    short = PastProbe(
-        probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
-        min((one.ratio for one in measured if one.ratio is not None), default=None),
-    )  # fmt: skip
-    counted = replace(
-        memory,
-        tried=probed,
-        tried_mono=mono,
-        skipped={},
-        late=None,
-        runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
-        gpu_seconds=memory.gpu_seconds + held,
-        spent=spend(memory.spent, mono, held),
-        past=(*memory.past[1 - KEPT :], short),
-    )
+    counted = count_probe(memory, probed, mono, measured)
     if probed.forced:
         return counted
     if probed.outcome != "ok":
@@ -139,6 +130,28 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
         unconfirmed=unconfirmed or watch.unsure(policy.straggler),
         completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
     )  # fmt: skip
+
+
+def count_probe(
+    memory: ProbeMemory, probed: Probed, mono: float, measured: Sequence[Measured] = ()
+) -> ProbeMemory:
+    """The memory with one probe more that ran, whatever it means, and with the GPU-seconds that it held."""
+    held = probed.held_seconds * len(probed.gpus)
+    short = PastProbe(
+        probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
+        min((one.ratio for one in measured if one.ratio is not None), default=None),
+    )  # fmt: skip
+    return replace(
+        memory,
+        tried=probed,
+        tried_mono=mono,
+        skipped={},
+        late=None,
+        runs={**memory.runs, probed.outcome: memory.runs.get(probed.outcome, 0) + 1},
+        gpu_seconds=memory.gpu_seconds + held,
+        spent=spend(memory.spent, mono, held),
+        past=(*memory.past[1 - KEPT :], short),
+    )
 
 
 def confirming(memory: ProbeMemory) -> bool:

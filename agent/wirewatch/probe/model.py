@@ -4,7 +4,10 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Gt, Le
+from pydantic import Field
 
 from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, PastProbe, Plan, Probed
@@ -22,6 +25,29 @@ ELEMENT = 4
 """Bytes of a float32."""
 _DEFAULT = Plan("", (), ())
 _SIZES = "sizes are multiples of 4 B, each once, runs are above 0"
+
+
+@dataclass(frozen=True, slots=True)
+class NicsOptions(Options):
+    """Probes of NICs: NCCL between two GPUs over one port of this node at a time (docs/studies.md).
+
+    Gate, engine and limits are those of `[probe]`.
+    """
+
+    enabled: bool = False
+    """Whether NICs are probed; `[probe]` must be enabled too."""
+    interval: float = 60.0
+    deadline: float = 120.0
+    """Time after which a probe is overdue; above `kill_after` of `[probe]`. [seconds]"""
+    every: Annotated[float, Gt(0)] = 86400.0
+    """Time between two probes of one port, with GPUDirect RDMA and without it. [seconds]"""
+    budget: Annotated[float, Gt(0), Le(1)] = 0.002
+    """Share of the GPUs' time that these probes may hold, beside that of `[probe]`. [share]"""
+    interfaces: tuple[Annotated[str, Field(pattern=r"^[^:/,=^\s]{1,15}$")], ...] = ()
+    """Network interfaces to probe too, over sockets.
+
+    Inside one network namespace the kernel turns such traffic around, and its probes are UNKNOWN.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +98,8 @@ class ProbeOptions(Options):
     """Processes of the engine gloo, which needs no GPU."""
     prober: str = ""
     """Socket of `wirewatch prober`, where that runs the probes; "" where the agent runs them itself."""
+    nics: NicsOptions = field(default_factory=NicsOptions)
+    """Probes of NICs: the table below."""
 
     holds: str = FOLDER
     """Folder in which schedulers hold probes off, "" for none: docs/giving-way.md.
@@ -97,6 +125,8 @@ class ProbeOptions(Options):
             ([self.ranks] if self.ranks < 1 else [], "ranks must be above 0"),
             (bad_pins(self.pins), "pins are named OP or OP@BYTES and above 0 B/s"),
             (["deadline"] if self.deadline <= self.kill_after else [], "must be above kill_after"),
+            (["nics.deadline"] if self.nics.deadline <= self.kill_after else [], "must be above kill_after"),
+            (["nics.interval"] if self.nics.interval <= 0 else [], "must be above 0"),
         )
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 

@@ -1,19 +1,27 @@
-"""A probe over the network inside one node: its settings, the RDMA ports, and what NCCL's log proves."""
+"""A probe over the network inside one node: its settings, the RDMA ports, and what NCCL's log proves.
+
+A rail is one port alone, through which NCCL sends from one GPU back to another. A card may turn that around
+inside itself: the port's byte counter shows whether it did. So the kernel does with sockets inside a node.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
-from wirewatch.busbw.network import LARGE, expect_network
+from wirewatch.busbw.formulas import busbw
+from wirewatch.busbw.network import LARGE, count_ports, expect_network, network_share
 from wirewatch.core.account import Account, Connection
+from wirewatch.core.pci import Path
 from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie, Plan, Probed, RdmaPort
 from wirewatch.core.rdma import port_rate, port_state
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.tree import RDMA, physical_function, read_pci_link
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Subject, Why
+from wirewatch.core.words import size
 from wirewatch.nccl.log import TransportWire, wire
-from wirewatch.nccl.settings import GDR_LEVEL, P2P_OFF, SHM_OFF
+from wirewatch.nccl.settings import GDR_LEVEL, IB_HCA, NET, P2P_OFF, SHM_OFF, slowing_settings
 
 NETWORK_ONLY = ((P2P_OFF, "1"), (SHM_OFF, "1"))
 """With these NCCL has no other way between two GPUs of a node than a network."""
@@ -21,6 +29,15 @@ GDR_LEVELS = {True: "SYS", False: "LOC"}
 """Values of NCCL_NET_GDR_LEVEL: GPUDirect RDMA over any PCI path, and over none."""
 DIRECT = "/GDRDMA"
 """In the transport of a connection whose end reaches the GPU's memory."""
+SOCKETS, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
+PAIR = 2
+"""GPUs that one rail joins."""
+CROSSED, BUSY = 0.4, 1.25
+"""Shares of what a probe sends: from the one on a port carried it, above the other it carried more.
+
+Where each rank has a port of its own, as in two network namespaces, each sends half.
+"""
+_NEAR = frozenset({Path.PIX.name, Path.PXB.name})
 _INFINIBAND: frozenset[TransportWire] = frozenset({"net_ib", "net_ib_gdr"})
 _NETWORK: frozenset[TransportWire] = _INFINIBAND | {"net_other", "net_socket"}
 
@@ -157,3 +174,157 @@ def _wires(account: Account | None) -> set[TransportWire]:
 def _transports(account: Account | None) -> list[str]:
     found = dict.fromkeys(one.transport for one in _connections(account))
     return [*found, *(["NVLS"] if "nvls" in _wires(account) else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class Rails:
+    """RDMA ports (`mlx5_0:1`) and network interfaces to probe, and the others with why not."""
+
+    names: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+class RailJob(NamedTuple):
+    """A probe of a rail, with GPUDirect RDMA or without it; None over sockets."""
+
+    rail: str
+    direct: bool | None
+
+    @property
+    def subject(self) -> Subject:
+        """The part that its findings are about, named like those of the port itself."""
+        device, _, port = self.rail.partition(":")
+        return Subject(device=device, port=port)
+
+
+@dataclass(frozen=True, slots=True)
+class RailResult:
+    """What a probe shows of a rail: bytes per second each way through the port; `best` of the fastest run.
+
+    `job.direct` is what NCCL's log proves. `crossed`: whether the port's counter shows the bytes, None where
+    it has none. `due`: the slower of port and slots, where only PCIe switches lie between and GPUDirect is
+    proven. `between` names the GPUs. `like` is what rails share that may be compared; `past`, what earlier
+    results share.
+    """
+
+    job: RailJob
+    rate: float
+    best: float
+    wrong: int
+    crossed: bool | None
+    due: float | None
+    between: str
+    like: tuple[object, ...]
+    past: tuple[object, ...]
+
+
+def is_rdma(rail: str) -> bool:
+    """Whether it is an RDMA port and not a network interface."""
+    return ":" in rail
+
+
+def rail_settings(rail: str) -> tuple[tuple[str, str], ...]:
+    """Settings that leave NCCL, or gloo, this rail alone."""
+    if is_rdma(rail):
+        return ((IB_HCA, f"={rail}"),)
+    return ((NET, "Socket"), (SOCKETS, f"={rail}"), (GLOO, rail)) if rail else ()
+
+
+def rail_of(plan: Plan) -> str:
+    """The rail to which a plan keeps NCCL; empty for a plan of none."""
+    settings = dict(plan.environment)
+    named = settings.get(IB_HCA) or settings.get(SOCKETS, "")
+    return named.removeprefix("=") if by_network(plan) else ""
+
+
+def rdma_rails(conditions: Conditions) -> Rails:
+    """The ports that NCCL takes for these GPUs by its defaults and the site's settings."""
+    share = network_share(conditions)
+    if isinstance(share, Absent):
+        return Rails((), (share.detail,))
+    counted, left_out = count_ports(conditions)
+    return Rails(tuple(map(_name, counted)), left_out)
+
+
+def nearest(conditions: Conditions, rail: str) -> tuple[str, ...]:
+    """UUIDs of the two GPUs nearest to a port, of any two where no path is known; none without the port."""
+    port = _rail_port(conditions, rail)
+    order = [Path[path] if path else len(Path) for path in (port.paths if port else ())]
+    places = sorted(range(len(order)), key=order.__getitem__)[:PAIR]
+    return tuple(conditions.group.gpus[place].uuid for place in places)
+
+
+def examine(probed: Probed) -> RailResult | str:
+    """What a probe shows of its rail, or why it shows nothing."""
+    rail, asked = rail_of(probed.plan), gpudirect_asked(probed.plan)
+    if probed.outcome != "ok":
+        warned = probed.account.warnings[-1:] if probed.account else ()
+        return ": ".join((probed.outcome, probed.why, *warned))
+    if not rail or not probed.shown.collectives:
+        return "what ran is no probe of this NIC"
+    sent = (probed.ports or {}).get(rail)
+    crossed = None if sent is None else sent >= CROSSED * _sent(probed)
+    why = _against(probed, rail, sent, crossed=crossed)
+    found = gpudirect(probed.account) if is_rdma(rail) else None
+    if found is Gpudirect.PARTLY or (found is Gpudirect.PROVEN and asked is False):
+        why = why or f"GPUDirect {'on' if asked else 'off'} is not what NCCL's log shows: {MEANS[found]}"
+    direct = None if found is None else found is Gpudirect.PROVEN
+    return why or _result(probed, RailJob(rail, direct), crossed=crossed)
+
+
+def _name(port: RdmaPort) -> str:
+    return f"{port.device}:{port.port}"
+
+
+def _rail_port(conditions: Conditions, rail: str) -> RdmaPort | None:
+    listed = () if isinstance(conditions.network, Absent) else conditions.network
+    return next((one for one in listed if _name(one) == rail), None)
+
+
+def _against(probed: Probed, rail: str, sent: int | None, *, crossed: bool | None) -> str:
+    """What NCCL's log and the ports' bytes say against the rail; ranks of gloo write no log."""
+    wires, due, logs = _wires(probed.account), _sent(probed), probed.plan.engine != "gloo"
+    nics, network = (probed.account.nics, probed.account.network) if probed.account else ((), "")
+    took = f"NCCL took {', '.join(_transports(probed.account))} (network {network or 'not known'})"
+    others = [one for one in nics if one != rail]
+    ports = ((name, count) for name, count in (probed.ports or {}).items() if is_rdma(name) is is_rdma(rail))
+    ran = [name for name, count in ports if name != rail and count >= CROSSED * due]
+    checks = (
+        (logs and not wires, "NCCL's log names no connection: whether a NIC carried it is not known"),
+        (logs and not wires <= (_INFINIBAND if is_rdma(rail) else {"net_socket"}), took),
+        (logs and others, f"NCCL took {', '.join(others)}"),
+        (logs and not nics and not crossed, "NCCL's log does not name the NIC that it takes"),
+        ((sent or 0) > BUSY * due, f"it carried {size(sent or 0)} beside {size(round(due))}: others use it"),
+        (not crossed and ran, f"{', '.join(ran)} sent as many bytes as the probe did, and {rail} did not"),
+        (not crossed and not is_rdma(rail), "the kernel turned its sockets around: no NIC carried it"),
+    )  # fmt: skip
+    return next((why for applies, why in checks if applies), "")
+
+
+def _sent(probed: Probed) -> float:
+    """Bytes that all ranks together send in all runs."""
+    groups = probed.plan.groups
+    return sum(2.0 * (len(groups[t.group]) - 1) * t.size_bytes * t.runs for t in probed.shown.collectives)
+
+
+def _result(probed: Probed, job: RailJob, *, crossed: bool | None) -> RailResult:
+    timed = max(probed.shown.collectives, key=lambda one: one.size_bytes)
+    ranks = len(probed.plan.groups[timed.group])
+    # Both ranks send by an RDMA port; of an interface each rank has an end, or none is crossed.
+    ports = ranks if is_rdma(job.rail) else 1
+    rate, best = (ports * busbw(timed.op, ranks, timed.size_bytes, at) for at in (timed.seconds, timed.low))
+    conditions = next(iter(probed.conditions), None)
+    port = None if conditions is None else _rail_port(conditions, job.rail)
+    paths, of_port = ((), ()) if port is None else (port.paths, (port.layer, port.rate, *sorted(port.paths)))
+    slowing = tuple(f"{name}={value}" for name, value, _ in slowing_settings(probed.settings))
+    version = probed.shown.versions.get("nccl", "")
+    like = (probed.plan.engine, version, slowing, job.direct, crossed, *of_port)
+    due = expect_network(conditions, ALL_REDUCE, LARGE) if conditions else None
+    sure = bool(job.direct and paths) and _NEAR.issuperset(paths)
+    ends = zip(probed.gpus, paths, strict=False)
+    gpus = [f"GPU {one.index} ({path or 'path not known'})" for one, path in ends]
+    return RailResult(
+        job, rate, best, timed.wrong, crossed,
+        None if not sure or due is None or isinstance(due, Absent) else ports * due.busbw,
+        " and ".join(gpus or probed.plan.gpus), like, (job.rail, *probed.plan.gpus, *like),
+    )  # fmt: skip

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from wirewatch.collectors.topology import read_topology
-from wirewatch.core.nvml import as_int, count_links, link_speed
+from wirewatch.core.nvml import as_int, count_links, foreign_processes, link_speed
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Order, Question
 from wirewatch.core.probe import DTYPES, MIB, NOT_KNOWN, OPS, PRIMITIVES, Conditions, Pcie, Plan, Probed
 from wirewatch.core.topology import groups, islands
@@ -29,7 +30,18 @@ from wirewatch.probe.gate import (
     watch_users,
 )
 from wirewatch.probe.model import ProbeOptions
-from wirewatch.probe.network import GDR_LEVELS, NETWORK_ONLY, by_network, gpudirect_asked, with_ports
+from wirewatch.probe.network import (
+    GDR_LEVELS,
+    NETWORK_ONLY,
+    PAIR,
+    by_network,
+    gpudirect_asked,
+    is_rdma,
+    nearest,
+    rail_of,
+    rail_settings,
+    with_ports,
+)  # fmt: skip
 
 CONF = "/etc/nccl.conf"
 OURS = frozenset(
@@ -49,7 +61,8 @@ class Variation:
 
     `ops`: any primitives in place of the configured collectives. `iterations`: timed runs of every size.
     `network`: P2P and shared memory are off in the worker, so that a network carries everything.
-    `gpudirect`: whether NCCL may use GPUDirect RDMA.
+    `gpudirect`: whether NCCL may use GPUDirect RDMA. `rail`: an RDMA port (`mlx5_0:1`) or a network interface
+    that alone may be used, by the two GPUs nearest to it.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -60,6 +73,7 @@ class Variation:
     network: bool = False
     gpudirect: bool | None = None
     ops: tuple[str, ...] = ()
+    rail: str = ""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
@@ -74,7 +88,7 @@ class Variation:
     def environment(self) -> tuple[tuple[str, str], ...]:
         """NCCL's settings that the worker gets over those that it inherits."""
         level = () if self.gpudirect is None else ((GDR_LEVEL, GDR_LEVELS[self.gpudirect]),)
-        return (*(NETWORK_ONLY if self.network else ()), *level)
+        return (*(NETWORK_ONLY if self.network else ()), *level, *rail_settings(self.rail))
 
     def of(self, plan: Plan) -> Plan:
         """The plan with what is asked for in place of a daemon's."""
@@ -111,6 +125,7 @@ class Variation:
             (self.in_place in {None, plan.in_place}, "in place" if self.in_place else "out of place"),
             (not self.network or by_network(plan), "transport net"),
             (self.gpudirect in {None, gpudirect_asked(plan)}, "GPUDirect on or off"),
+            (self.rail in {"", rail_of(plan)}, f"the NIC {self.rail}"),
         )
         return tuple(text for recorded, text in asked if not recorded)
 
@@ -284,13 +299,29 @@ def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
 def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: GateFacts) -> Order | Refusal:
     gpus = candidates(facts, wanted.owner)
     expect = Expect(nvlink_links=wanted.links)
-    network = wanted.variation.network
-    pins = wanted.options.pins
-    scene = read_scene(hardware, gpus, hardware.probe.settings(), expect, pins, network=network)
+    read = partial(
+        read_scene, hardware, environment=hardware.probe.settings(), expect=expect, pins=wanted.options.pins,
+        network=wanted.variation.network,
+    )  # fmt: skip
+    scene, rail = read(gpus), wanted.variation.rail
+    if rail and not isinstance(scene, Absent):
+        near = nearest(scene.conditions[0], rail) if is_rdma(rail) else scene.ranks[:PAIR]
+        scene = read([gpu for gpu in gpus if gpu.key in near])
     if isinstance(scene, Absent):
         return Refusal(SkipReason.BLIND, f"the topology cannot be read: {scene}")
-    allocations = (lambda: None) if wanted.force else new_allocations(hardware, gpus, facts)
-    return _order(wanted, engine, scene, allocations, new_holds(hardware, gpus, facts, wanted.owner))
+    settings = {**scene.settings, **dict(rail_settings(rail))}
+    scene = replace(scene, conditions=tuple(replace(one, settings=settings) for one in scene.conditions))
+    given = new_allocations(hardware, gpus, facts)
+    others = [gpu for gpu in gpus if gpu not in scene.gpus]
+
+    def came() -> str | None:
+        """Who came; also to a GPU that the probe leaves alone: a job may send by the same NIC."""
+        nvml, sysfs = hardware.nvml, hardware.sysfs
+        used = (gpu.index for gpu in others if foreign_processes(nvml, sysfs, gpu) != frozenset())
+        return given() or next((f"GPU {index}, beside the probe, may be in use" for index in used), None)
+
+    holds = new_holds(hardware, gpus, facts, wanted.owner)
+    return _order(wanted, engine, scene, (lambda: None) if wanted.force else came, holds)
 
 
 def _order(

@@ -140,7 +140,7 @@ DAY = 86400.0
 class VerdictPolicy(Strict):
     """What becomes of a fault that is not seen any more. All times are times in which the daemon watched."""
 
-    latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "probe.wrong_data")
+    latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "*.wrong_data")
     """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings ack`.
 
     Patterns such as `xid.*`.

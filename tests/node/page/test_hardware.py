@@ -272,6 +272,17 @@ def test_what_gpudirect_needs_is_said_with_the_right_that_is_missing() -> None:
     assert section.tables[1].notes == ("it needs root", "nothing on this node shows it")
 
 
+def test_what_each_port_carried_alone_stands_below_the_ports() -> None:
+    carried = [
+        Series("probe_nic_bytes_per_second", {"device": "mlx5_0", "port": "1", "gpudirect": way}, rate)
+        for way, rate in (("on", 48.04e9), ("off", 31e9))
+    ]
+    section = ports_section(readings(Series("rdma_port_info", dict(INFO), 1.0), *carried))
+    assert [(one.head.text, [cell.text for cell in one.cells]) for one in section.tables[1].rows] == [
+        ("mlx5_0 1", ["on", "48.0"]), ("mlx5_0 1", ["off", "31.0"]),
+    ]  # fmt: skip
+
+
 def test_paths_are_of_the_gpu_by_its_name_or_else_its_index() -> None:
     def path(gpu: str, uuid: str, device: str, kind: str, nearest: str) -> Series:
         labels = {"gpu": gpu, "uuid": uuid, "device": device, "path": kind, "nearest": nearest}
