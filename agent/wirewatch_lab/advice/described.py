@@ -39,6 +39,8 @@ FOUR_WAY = "H200 NVL"
 MOST_PORTS = 144
 THREE_BRIDGES = 12
 """Links of a card with all its bridges, where the chip has more."""
+ONE_BRIDGE = re.compile(r"\bA(30|40|6000)\b")
+"""Cards that take a single bridge: 112.5 GB/s both ways of an A40 and A6000, 200 of an A30 (data sheets)."""
 MESHED, CUBE = 4, 8
 """The most V100 with a link between every two, and the most without a switch (DGX-1's cube mesh)."""
 _FORM = re.compile(r"(\d{1,3}) ?x ?([^+]+?) ?(?:\+ ?(\d{1,3}) ?x ?([A-Za-z0-9]+))?", re.ASCII | re.IGNORECASE)
@@ -89,7 +91,7 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
         raise DescriptionError(f"no data of a product {name[:40]!r}; {meant}")
     if count < FEWEST:
         raise DescriptionError("collectives take two GPUs or more")
-    group = _group(count, product)
+    group = group_of(count, product)
     ports = _ports(int(found[3]), found[4], count, product) if found[3] else ()
     conditions = Conditions(group, pcie=Pcie(product.pcie, LANES), network=ports)
     nics = f" with {found[3]} ports {found[4].upper()}" if ports else ""
@@ -98,7 +100,8 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     )
 
 
-def _group(count: int, product: GpuProduct) -> Group:
+def group_of(count: int, product: GpuProduct) -> Group:
+    """So many GPUs of a node, as the product joins them. Raises DescriptionError: that may differ."""
     place = Place("", "", (), None)
     gpus = tuple(GpuPart(f"gpu-{n}", n, product.name, place) for n in range(count))
     kind, links = _wires(count, product)
@@ -116,7 +119,8 @@ def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
         four = FOUR_WAY in product.name and count > BRIDGED
         if product.domain < BRIDGED or four:
             raise DescriptionError(f"{product.name} may be joined in several ways: pass --topology")
-        bridged = THREE_BRIDGES if THREE_BRIDGES in wires.counts else most
+        several = THREE_BRIDGES in wires.counts and not ONE_BRIDGE.search(product.name)
+        bridged = THREE_BRIDGES if several else min(filter(None, wires.counts))
         return (WireKind.PAIR, bridged) if count == BRIDGED else (WireKind.PCIE, 0)
     if count > product.domain:
         raise DescriptionError(

@@ -43,7 +43,7 @@ def test_tags_are_taken_out_of_rows_alone() -> None:
 
 
 def test_a_page_that_lost_the_marks_of_headings_is_read_whole() -> None:
-    run = of_file("a3mega.md")
+    run = of_file("a3mega.txt")
     assert (len(run.devices), run.ranks, run.ranks_from) == (16, 16, "its header")
     assert run.parameters["maxBytes"] == "8589934592"
     assert (run.nodes, run.mixed) == (2, "")
