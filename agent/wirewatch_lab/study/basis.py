@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from wirewatch.busbw.expected import Expectation, expect, wire
 from wirewatch.busbw.formulas import RING, factor
@@ -34,7 +35,7 @@ from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch_lab.advice.described import LANES, PORTS, DescriptionError, group_of
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import gpu_product
-from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
+from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.advice.times.evidence import first_gpus
 from wirewatch_lab.study.grid import EAGER
 from wirewatch_lab.study.logsummary import LogSummary
@@ -276,10 +277,15 @@ def node_way(conditions: Conditions, launch: str, *, one_process: bool) -> Joine
     ranks = conditions.group.ranks
     arch = value_or(architecture(conditions.group.gpus[0].name), "") if ranks else ""
 
+    @cache
+    def small(op: str, size_bytes: int) -> Estimate | Absent:
+        return times.estimate(op, Ranks(ranks), size_bytes, launch, one_process=one_process)
+
     def due(op: str, size_bytes: int) -> Expectation | Absent:
         if size_bytes >= LEAST_BYTES or f"{op}@{size_bytes}" in conditions.pins:
             return expect(conditions, op, size_bytes)
-        found = times.estimate(op, Ranks(ranks), size_bytes, launch, one_process=one_process)
+        # Between powers of two the larger one's time: a run may have thousands of sizes.
+        found = small(op, 1 << (size_bytes - 1).bit_length() if size_bytes else 0)
         if isinstance(found, Absent):
             return found
         seconds = found.seconds

@@ -217,10 +217,10 @@ def _low(sizes: Sequence[JudgedSize]) -> Iterator[JudgedSize]:
     floors = [one for one in sizes if one.point.size_bytes <= FLOOR]
     times = [one.busbw / (one.limit * one.least) for one in floors if one.least]
     slow_floor = bool(times) and median(times) < 1
+    swift = {id(one.point) for one in sizes if not one.low}
     for one in sizes:
         at = one.point.size_bytes
-        others = [other for other in sizes if other.point is one.point]
-        alike = at >= LARGE or all(other.low for other in others)
+        alike = at >= LARGE or id(one.point) not in swift
         if one.low and alike and (at > FLOOR or slow_floor):
             yield one
 
