@@ -19,18 +19,17 @@ from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
+from wirewatch_lab.advice.described import DescriptionError, network_of
 from wirewatch_lab.cli.dumps import are_dumps, judge_dumps
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study import judge, parsed
 from wirewatch_lab.study.basis import (
     BasisOf,
     Ground,
-    NetworkError,
     NodeGround,
     RunGrounds,
     chosen,
     logged_network,
-    network_of,
 )
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.nccljson import mixed_lines
@@ -237,7 +236,7 @@ def _name(grounds: RunGrounds, topology: str | None, described: str | None, netw
     if network is not None:
         try:
             grounds.network = network_of(network)
-        except NetworkError as error:
+        except DescriptionError as error:
             raise click.UsageError(f"--network: {error}") from error
 
 

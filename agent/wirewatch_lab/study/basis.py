@@ -13,7 +13,6 @@ from functools import cache
 from wirewatch.busbw.expected import Expectation, expect, wire
 from wirewatch.busbw.formulas import RING, factor
 from wirewatch.busbw.profiles import (
-    PROFILES,
     SURE,
     VAGUE,
     NetworkKind,
@@ -25,14 +24,13 @@ from wirewatch.busbw.profiles import (
     plain,
 )
 from wirewatch.busbw.references import GIB, LEAST_BYTES, NVLS_FROM, architecture
-from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Path, Place, normal_pci
 from wirewatch.core.probe import MIB, Conditions, Pcie
 from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.core.words import GB, GBIT, MICRO, either, rate, size
 from wirewatch.nccl.settings import NVLS_ENABLE
-from wirewatch_lab.advice.described import LANES, PORTS, DescriptionError, group_of
+from wirewatch_lab.advice.described import LANES, DescriptionError, group_of
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import gpu_product
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
@@ -48,12 +46,6 @@ _SLOW_HOST = 50e-6
 _NOWHERE = Place("", "", (), None)
 _LARGEST = 8 * GIB
 _PATHS = (Path.PHB, Path.NODE, Path.SYS)
-_OTHER_FORM = "8xNDR, 8x400G for RoCE, or 2x100G:sockets"
-_NAMED = re.compile(r"(\d{1,3})x([A-Za-z0-9]{2,8})(?::([a-z]{2,8}))?", re.ASCII)
-_KINDS: Mapping[str, NetworkKind] = {
-    "ib": NetworkKind.INFINIBAND, "roce": NetworkKind.ROCE, "efa": NetworkKind.EFA, "tcpx": NetworkKind.TCPX,
-    "tcpxo": NetworkKind.TCPXO, "sockets": NetworkKind.SOCKETS,
-}  # fmt: skip
 _PORT = re.compile(r"\[\d{1,3}\]([^\s:]{1,64}):\d{1,3}/(IB|RoCE)\b", re.ASCII)
 _RATES: Mapping[str, tuple[float, ...]] = {
     "Ampere": (100, 200),
@@ -92,24 +84,6 @@ Ground = tuple[list[Conditions], tuple[str, ...]]
 """All conditions that the GPUs of a run may have on one node, with remarks."""
 NodeGround = Callable[[BenchmarkRun, int | None], Ground | Absent]
 """That of so many GPUs of a node that is read."""
-
-
-class NetworkError(Exception):
-    """A name that is no network; one line for people."""
-
-
-def network_of(name: str) -> NetworkProfile:
-    """The network of a name, such as `p5` or `8xNDR`. Raises NetworkError: there is none."""
-    found = next((one for one in PROFILES if one.name == name.lower()), None)
-    if found is not None:
-        return found
-    match = _NAMED.fullmatch(name)
-    port = PORTS.get(match[2].upper()) if match else None
-    if match is None or port is None or not int(match[1]) or (match[3] and match[3] not in _KINDS):
-        meant = did_you_mean(name.lower(), [one.name for one in PROFILES], f"or give its NICs: {_OTHER_FORM}")
-        raise NetworkError(f"no network {name[:40]!r} is known; {meant}")
-    usual = NetworkKind.INFINIBAND if port.layer == "InfiniBand" else NetworkKind.ROCE
-    return plain(_KINDS.get(match[3] or "", usual), int(match[1]), port.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +227,9 @@ class RunGrounds:
 
     def _profiles(self, product: str) -> tuple[NetworkProfile, ...]:
         """The networks that are left: one that was named, the machine's ports, or those of the log."""
-        if self.network is not None:
-            return (self.network,)
+        named = self.network or (self.machine and self.machine.network)
+        if named:
+            return (named,)
         ports = value_or(self.machine.conditions[0].network, ()) if self.machine else ()
         rates = [value_or(one.rate, 0.0) for one in ports]
         if rates and min(rates) > 0:

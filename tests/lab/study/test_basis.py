@@ -13,9 +13,9 @@ from wirewatch.busbw.formulas import factor
 from wirewatch.busbw.profiles import NetworkKind
 from wirewatch.core.probe import MIB
 from wirewatch.core.types import Absent, Health
-from wirewatch_lab.advice.described import described
+from wirewatch_lab.advice.described import DescriptionError, described, network_of
 from wirewatch_lab.cli.parse import parse
-from wirewatch_lab.study.basis import NetworkError, RunGrounds, logged_network, network_of, one_process
+from wirewatch_lab.study.basis import RunGrounds, logged_network, one_process
 from wirewatch_lab.study.judge import JudgedRun, judge
 from wirewatch_lab.study.nccllog import read_log
 
@@ -237,7 +237,7 @@ def test_networks_by_name(name: str, kind: NetworkKind, rate: float) -> None:
 
 @pytest.mark.parametrize("name", ["p6", "", "0xNDR", "8xNDR:wifi", "8xWIFI", "x" * 99, "8xNDR+8xNDR"])
 def test_what_is_no_network_is_one_line(name: str) -> None:
-    with pytest.raises(NetworkError) as error:
+    with pytest.raises(DescriptionError) as error:
         network_of(name)
     assert "\n" not in str(error.value)
 
