@@ -381,9 +381,7 @@ class Tally:
         low = [parsed.low_text(judged.run, one) for one in judged.low]
         self._count(Health.FAILED, judged.failures)
         self._count(judge.severity(judged.low), low, slow=True)
-        for one in judged.sizes:
-            if not one.well:
-                continue
+        for one in (one for one in judged.sizes if one.well):
             self.lowest = min(self.lowest, (one.ratio, one.point.size_bytes, judged.run.op))
 
     def why(self, health: Health, reader: Reader, log: LogSummary) -> str:

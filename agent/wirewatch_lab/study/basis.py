@@ -32,7 +32,7 @@ from wirewatch.core.words import GB, GBIT, MICRO, either, rate, size
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch_lab.advice.described import LANES, DescriptionError, group_of
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
-from wirewatch_lab.advice.products import gpu_product
+from wirewatch_lab.advice.products import gpu_names, gpu_product
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.advice.times.evidence import first_gpus
 from wirewatch_lab.study.grid import EAGER
@@ -194,7 +194,8 @@ class RunGrounds:
 
     def _between(self, run: BenchmarkRun, ranks: int, nodes: int) -> Basis:
         """Of ranks that are equally many on several nodes."""
-        product = run.communicator[0].product if run.communicator else self._product()
+        names = [one.product for one in run.communicator] or (gpu_names(self.machine) if self.machine else ())
+        product = next(iter(names), "")
         if ranks % nodes:
             return Basis(reason=f"its {ranks} ranks are not equally many on each of {nodes} nodes")
         each = ranks // nodes
@@ -215,15 +216,13 @@ class RunGrounds:
             reason = "" if len(ways) == 1 else f"are its ports of {rates} Gb/s? Say it by --network"
             names = tuple(f"over {one.lines()}" for one in profiles)
             return Basis(ways, reason, names, strict=True, settings=settings, enforced=profiles[0].enforced)
-        alone = JoinedWay(lambda op, _size: _alone(inside, op), lambda _op: math.inf)
         unknown = Absent(Why.MISSING, "the network is not known")
-        nothing = JoinedWay(lambda _op, _size: unknown, lambda _op: math.inf)
+        alone, nothing = (
+            JoinedWay(due, lambda op: _carried(inside, op, ranks))
+            for due in (lambda op, _size: _alone(inside, op), lambda _op, _size: unknown)
+        )
         group = NodeGroup(nodes, each, arch, _inside(inside, run.op), trees)
         return Basis((alone, nothing), _question(run, product, self.logged, group), strict=True)
-
-    def _product(self) -> str:
-        conditions = self.machine.conditions if self.machine else ()
-        return conditions[0].group.gpus[0].name if conditions else ""
 
     def _profiles(self, product: str) -> tuple[NetworkProfile, ...]:
         """The networks that are left: one that was named, the machine's ports, or those of the log."""
@@ -272,15 +271,22 @@ def node_way(conditions: Conditions, launch: str, *, one_process: bool) -> Joine
         lines = (*found.remarks, line)
         return Expectation(busbw, busbw, found.taken, found.confidence, found.source, lines, within)
 
-    def most(op: str) -> float:
-        rail = wire(conditions)
-        if isinstance(rail, Absent):
-            return math.inf
-        # With NVLS the switch adds up: each GPU sends its message once.
-        adds = conditions.group.kind is WireKind.SWITCH and arch in NVLS_FROM
-        return rail.rate * (max(1.0, factor(op, ranks)) if adds else 1.0)
+    return JoinedWay(due, lambda op: _carried([conditions], op, ranks))
 
-    return JoinedWay(due, most)
+
+def _carried(inside: Sequence[Conditions], op: str, ranks: int) -> float:
+    """The busbw that the wires inside a node carry at most, infinite where they are not known.
+
+    With NVLS the switch adds up: each GPU sends its message once.
+    """
+    rates = []
+    for one in inside:
+        rail = wire(one)
+        arch = value_or(architecture(one.group.gpus[0].name), "")
+        adds = one.group.kind is WireKind.SWITCH and arch in NVLS_FROM
+        times = max(1.0, factor(op, ranks)) if adds else 1.0
+        rates.append(math.inf if isinstance(rail, Absent) else times * rail.rate)
+    return max(rates, default=math.inf)
 
 
 def network_way(
@@ -292,13 +298,17 @@ def network_way(
         group = NodeGroup(nodes, each, arch, _inside(inside, op), trees)
         return expect_between(profile, op, group, size_bytes)
 
-    return JoinedWay(due, lambda op: most_between(profile, op, NodeGroup(nodes, each, arch, math.inf, trees)))
+    def most(op: str) -> float:
+        between = most_between(profile, op, NodeGroup(nodes, each, arch, math.inf, trees))
+        return min(between, _carried(inside, op, nodes * each))
+
+    return JoinedWay(due, most)
 
 
 def _inside(inside: Sequence[Conditions], op: str) -> float:
     """The most that one node reaches of large messages, infinite where that is not known."""
-    found = [_alone([one], op) for one in inside]
-    return max((one.busbw for one in found if not isinstance(one, Absent)), default=math.inf)
+    found = _alone(inside, op)
+    return math.inf if isinstance(found, Absent) else found.busbw
 
 
 def _alone(inside: Sequence[Conditions], op: str) -> Expectation | Absent:

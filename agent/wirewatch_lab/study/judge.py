@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from wirewatch.busbw.expected import Expectation
+from wirewatch.busbw.formulas import FACTORS
 from wirewatch.busbw.profiles import SURE
 from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.core.probe import KIB, MIB
@@ -30,8 +31,6 @@ FLOOR, LARGE = 4 * KIB, 64 * MIB
 _ABOVE = 1.05
 """Rounding of figures above what a wire carries."""
 _HOST_MEMORY = 0.15
-"""A share of what wires give below which no setting of channels or protocols explains it."""
-_AS_SLOW = "as slow as through host memory"
 _DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV"
 
 
@@ -154,24 +153,25 @@ def _sizes(
     run: BenchmarkRun, found: Sequence[RepeatedRow], basis: Basis, ratio: float
 ) -> tuple[tuple[JudgedSize, ...], str, bool]:
     """Every row of which something is expected; or why of none, and whether that is a question."""
-    if not run.op:
-        return (), "operation not known: pass --op", False
-    if not basis.ways:
-        return (), basis.reason, False
     rates = list(_rates(found))
-    if not rates:
-        return (), "no row has a bandwidth" if found else "it has no rows", False
+    none = (
+        (not run.op, "operation not known: pass --op"),
+        (run.op not in FACTORS, f"nothing is known to expect of {run.op}"),
+        (not basis.ways, basis.reason),
+        (not rates, "no row has a bandwidth" if found else "it has no rows"),
+    )
+    if why := next((why for holds, why in none if holds), ""):
+        return (), why, False
     ways, above = _possible(run, basis.ways, rates)
     if above:
         return (), above, True
     known = {at: [way.expect(run.op, at) for way in ways] for at in {point.size_bytes for point in found}}
     sizes: list[JudgedSize] = []
-    why = ""
     for point, in_place, busbw in rates:
         due = [one for one in known[point.size_bytes] if not isinstance(one, Absent)]
         absent = [one for one in known[point.size_bytes] if isinstance(one, Absent)]
         if not due:
-            why = why or absent[0].detail
+            why = absent[0].detail
             continue
         sizes.append(_size((point, in_place, busbw), due, sure=not absent, strict=basis.strict, ratio=ratio))
     if not sizes:
@@ -180,7 +180,8 @@ def _sizes(
     # Where ways differ, the largest message decides whether that is open.
     largest = max(sizes, key=lambda one: one.point.size_bytes)
     asked = len(ways) > 1 and not (largest.well or largest.low)
-    return tuple(sizes), basis.reason if asked else "", asked
+    unknown = "" if any(one.well for one in sizes) else why
+    return tuple(sizes), basis.reason if asked else unknown, asked
 
 
 def _possible(
@@ -237,11 +238,9 @@ def _next(run: BenchmarkRun, basis: Basis, low: Sequence[JudgedSize]) -> Iterato
     if not large:
         yield "small messages alone are slow: is the host busy, or NCCL_PROTO or NCCL_ALGO set?"
     elif run.nodes <= 1 and min(one.ratio for one in large) < _HOST_MEMORY:
-        yield f"{_AS_SLOW}: is NCCL_P2P_DISABLE=1 set, or peer access off (`nvidia-smi topo -p2p r`)?"
-    first = (
-        "`wirewatch check` on each node" if run.nodes > 1 else "`wirewatch probe --explain` on the idle node"
-    )
-    yield f"next: {first}; then run it with {_DEBUG}, and give `wirewatch parse` all that it prints"
+        yield "as slow as host memory: is P2P switched off, or not offered (`nvidia-smi topo -p2p r`)?"
+    first = "check` on each node" if run.nodes > 1 else "probe --explain` on the idle node"
+    yield f"next: `wirewatch {first}; then run it with {_DEBUG} and give `wirewatch parse` its output"
 
 
 def _remarks(run: BenchmarkRun, *, checked: bool) -> tuple[str, ...]:

@@ -276,3 +276,21 @@ def test_a_basis_is_kept_for_runs_that_are_alike() -> None:
     assert first is second
     assert not isinstance(first.ways[0].expect("all_reduce", 64 * MIB), Absent)
     assert grounds.basis(replace(runs[0], settings=(("NCCL_NVLS_ENABLE", "0"),))) is not first
+
+
+@pytest.mark.parametrize(
+    ("grounds", "hosts"),
+    [(RunGrounds(), 1), (RunGrounds(), 2), (RunGrounds(network=network_of("gb200-nvl72")), 2)],
+)
+def test_a_run_that_is_faster_than_its_wires_is_not_known(grounds: RunGrounds, hosts: int) -> None:
+    """The last network carries it; the wires inside the nodes do not."""
+    found = judged(job(H100, {64: 900, 1024: 1687}, 8 * hosts, hosts), grounds)
+    assert (found.health, found.sizes, found.asks) == (UNKNOWN, (), True)
+    assert "GB/s of 1 GiB are more than the " in found.reason
+
+
+@pytest.mark.parametrize("op", ["hypercube", "alltoallv"])
+def test_a_test_without_a_factor_is_not_judged(op: str) -> None:
+    (run,) = read(printed.lines(Job())).runs
+    found = judge(replace(run, op=op), RunGrounds().basis)
+    assert (found.health, found.reason) == (UNKNOWN, f"nothing is known to expect of {op}")
