@@ -287,3 +287,14 @@ def test_a_machine_has_as_many_ports_as_a_node_may_have() -> None:
 def test_a_network_that_is_not_known_describes_no_node(text: str) -> None:
     with pytest.raises(DescriptionError):
         described(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "product", "gigabytes"),
+    [("NVIDIA A10G", "NVIDIA A10", 24), ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", 40),
+     ("NVIDIA H20-141GB", "NVIDIA H20 141GB", 141)],
+)  # fmt: skip
+def test_a_letter_of_a_product_is_no_amount_of_memory(name: str, product: str, gigabytes: int) -> None:
+    found = gpu_product(name)
+    assert found is not None
+    assert (found.name, found.memory) == (product, gigabytes * 1e9)
