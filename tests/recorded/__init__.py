@@ -5,3 +5,4 @@ from pathlib import Path
 HERE = Path(__file__).parent
 OWN = HERE / "h200x8"
 PUBLISHED = HERE / "published"
+STUDIES = HERE / "studies"

@@ -21,7 +21,7 @@ from wirewatch.busbw.references import (
     same_wire,
 )
 from wirewatch.core.pci import LANE_RATES, Path
-from wirewatch.core.probe import ALL_REDUCE, Conditions
+from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
 from wirewatch.core.topology import PATHS, WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import GB, percent, rate, size
@@ -29,6 +29,8 @@ from wirewatch.nccl.settings import NVLS_ENABLE, number
 
 _NOISE = 0.01
 """Share by which the driver's link rate may differ from the product's without a remark."""
+_WITHIN, _AT_MOST, _LARGE = 0.3, 0.6, 256 * MIB
+"""By what share healthy machines may be below a reference, and up to a size below one without latency."""
 _PINNED = "pinned by the operator"
 _UNASKED = Absent(Why.MISSING, "the operator pinned this size alone")
 
@@ -48,7 +50,10 @@ class GroupWire:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The `busbw` at one size and of ever larger messages, bytes per second; `derivation` for people."""
+    """The `busbw` at one size and of ever larger messages, bytes per second; `derivation` for people.
+
+    `within`: the share by which healthy machines may be below it.
+    """
 
     busbw: float
     asymptote: float | Absent
@@ -56,6 +61,7 @@ class Expectation:
     confidence: Confidence
     source: str
     derivation: tuple[str, ...]
+    within: float = _WITHIN
 
 
 def wire(conditions: Conditions) -> GroupWire | Absent:
@@ -220,7 +226,9 @@ def _expected(
         f"({reference.confidence.value}: {reference.source})"
     )
     derivation = (*rail.lines, *why, share, *doubts, line)
-    return Expectation(busbw, most, reference.algorithm, confidence, reference.source, derivation)
+    most_only = isinstance(model.latency, Absent) and size_bytes < _LARGE
+    within = _AT_MOST if most_only else _WITHIN
+    return Expectation(busbw, most, reference.algorithm, confidence, reference.source, derivation, within)
 
 
 def _by_reference(

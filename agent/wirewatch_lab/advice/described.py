@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from wirewatch.busbw.profiles import PROFILES, NetworkKind, NetworkProfile, plain
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Place
 from wirewatch.core.probe import Conditions, Pcie, RdmaPort
@@ -39,12 +40,15 @@ FOUR_WAY = "H200 NVL"
 MOST_PORTS = 144
 THREE_BRIDGES = 12
 """Links of a card with all its bridges, where the chip has more."""
+ONE_BRIDGE = re.compile(r"\bA(30|40|6000)\b")
+"""Cards that take a single bridge: 112.5 GB/s both ways of an A40 and A6000, 200 of an A30 (data sheets)."""
 MESHED, CUBE = 4, 8
 """The most V100 with a link between every two, and the most without a switch (DGX-1's cube mesh)."""
-_FORM = re.compile(r"(\d{1,3}) ?x ?([^+]+?) ?(?:\+ ?(\d{1,3}) ?x ?([A-Za-z0-9]+))?", re.ASCII | re.IGNORECASE)
+_NICS = r"(\d{1,3}) ?x ?([a-z0-9]+)"
+_FORM = re.compile(rf"(\d{{1,3}}) ?x ?([^+]+?) ?(?:\+ ?(?:{_NICS}|([a-z0-9-]+)))?", re.ASCII | re.IGNORECASE)
 _DRIVER = "mlx5"
 """The kernel's driver of every NIC with such a port by NVIDIA, after which it names them."""
-FORM = "give a number of GPUs and a product, and RDMA ports if it has any, such as 8xH100+8xNDR"
+FORM = "give GPUs by number and product, and RDMA ports or a network, such as 8xH100+8xNDR or 8xH100+p5"
 
 
 class DescriptionError(Exception):
@@ -73,6 +77,14 @@ PORTS: Mapping[str, PortKind] = {
 ConnectX-4 and 5 have 3, ConnectX-6 4, ConnectX-7 5, ConnectX-8 6 (NVIDIA's data sheets)."""
 
 
+_OTHER_FORM = "8xNDR, 8x400G for RoCE, or 2x100G:sockets"
+_NAMED = re.compile(r"(\d{1,3})x([A-Za-z0-9]{2,8})(?::([a-z]{2,8}))?", re.ASCII)
+_KINDS: Mapping[str, NetworkKind] = {
+    "ib": NetworkKind.INFINIBAND, "roce": NetworkKind.ROCE, "efa": NetworkKind.EFA, "tcpx": NetworkKind.TCPX,
+    "tcpxo": NetworkKind.TCPXO, "sockets": NetworkKind.SOCKETS,
+}  # fmt: skip
+
+
 def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     """The node, with `studies` as what was measured on it.
 
@@ -89,16 +101,31 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
         raise DescriptionError(f"no data of a product {name[:40]!r}; {meant}")
     if count < FEWEST:
         raise DescriptionError("collectives take two GPUs or more")
-    group = _group(count, product)
+    group = group_of(count, product)
     ports = _ports(int(found[3]), found[4], count, product) if found[3] else ()
+    network = network_of(found[5]) if found[5] else None
     conditions = Conditions(group, pcie=Pcie(product.pcie, LANES), network=ports)
-    nics = f" with {found[3]} ports {found[4].upper()}" if ports else ""
-    return AdvisedMachine(
-        f"{count} {product.name}{nics}, as described", DESCRIBED, (conditions,), tuple(studies)
-    )
+    nics = f" with {found[3]} ports {found[4].upper()}" if ports else f" on {network.name}" if network else ""
+    of = f"{count} {product.name}{nics}, as described"
+    return AdvisedMachine(of, DESCRIBED, (conditions,), tuple(studies), network=network)
 
 
-def _group(count: int, product: GpuProduct) -> Group:
+def network_of(name: str) -> NetworkProfile:
+    """The network of a name, such as `p5` or `8xNDR`. Raises DescriptionError: there is none."""
+    found = next((one for one in PROFILES if one.name == name.lower()), None)
+    if found is not None:
+        return found
+    match = _NAMED.fullmatch(name)
+    port = PORTS.get(match[2].upper()) if match else None
+    if match is None or port is None or not int(match[1]) or (match[3] and match[3] not in _KINDS):
+        meant = did_you_mean(name.lower(), [one.name for one in PROFILES], f"or give its NICs: {_OTHER_FORM}")
+        raise DescriptionError(f"no network {name[:40]!r} is known; {meant}")
+    usual = NetworkKind.INFINIBAND if port.layer == "InfiniBand" else NetworkKind.ROCE
+    return plain(_KINDS.get(match[3] or "", usual), int(match[1]), port.rate)
+
+
+def group_of(count: int, product: GpuProduct) -> Group:
+    """So many GPUs of a node, as the product joins them. Raises DescriptionError: that may differ."""
     place = Place("", "", (), None)
     gpus = tuple(GpuPart(f"gpu-{n}", n, product.name, place) for n in range(count))
     kind, links = _wires(count, product)
@@ -116,7 +143,8 @@ def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
         four = FOUR_WAY in product.name and count > BRIDGED
         if product.domain < BRIDGED or four:
             raise DescriptionError(f"{product.name} may be joined in several ways: pass --topology")
-        bridged = THREE_BRIDGES if THREE_BRIDGES in wires.counts else most
+        several = THREE_BRIDGES in wires.counts and not ONE_BRIDGE.search(product.name)
+        bridged = THREE_BRIDGES if several else min(filter(None, wires.counts))
         return (WireKind.PAIR, bridged) if count == BRIDGED else (WireKind.PCIE, 0)
     if count > product.domain:
         raise DescriptionError(

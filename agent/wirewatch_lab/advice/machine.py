@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from wirewatch.busbw.profiles import NetworkProfile
 from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import Topology
 from wirewatch.core.types import Absent, Why
@@ -18,6 +19,7 @@ class AdvisedMachine:
     `of` names it for people. `topology` is Absent for one that was only described. `conditions`: first the
     whole node, with its RDMA ports where they are known, then each NVLink island of several. `measured`: what
     was measured on it, the most trusted first. `locality`: RDMA ports and processors near its GPUs.
+    `network`: what joins it to others, where that was named.
     """
 
     of: str
@@ -25,6 +27,7 @@ class AdvisedMachine:
     conditions: tuple[Conditions, ...]
     measured: tuple[Study, ...] = ()
     locality: Locality | Absent = DESCRIBED
+    network: NetworkProfile | None = None
 
     @property
     def gpus(self) -> int:

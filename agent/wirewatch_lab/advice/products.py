@@ -78,7 +78,7 @@ PRODUCTS: tuple[GpuProduct, ...] = (
 )
 SOURCE = "NVIDIA's data sheet of the product, dense arithmetic"
 _MAKER = re.compile(r"\b(NVIDIA|TESLA|GEFORCE|QUADRO|DGX|HGX)\b")
-_GIGABYTES = re.compile(r"(\d{2,3})G(B\b|\b)")
+_GIGABYTES = re.compile(r"\b(\d{2,3})G(B\b|\b)")
 _GRACE = 480
 """GB of the processor's memory, which the name of a GH200 has."""
 _DECORATION = r"( SXM\d?| \d{2,3}GB| HBM\d?E?| AC| 480GB| 144G| SERVER EDITION| BLACKWELL| GENERATION)*"

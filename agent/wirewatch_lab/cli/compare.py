@@ -82,6 +82,9 @@ def _result(made: compare.Comparison) -> str:
             return f"{curves} in common: no spread, not judged: that takes two repeats or more in A and in B."
         return f"{curves} in common: the repeats differ too much to judge anything: more repeats see more."
     changed = sum(any(part.verdict == "changed" for part in curve.every()) for curve in made.curves)
+    if all(part.spread is None for curve in made.curves for part in curve.parts):
+        far = f"{changed} of them changed by more than healthy runs of one machine differ"
+        return f"{curves} in common: no spread, and {far}; smaller changes take two repeats or more."
     if not changed:
         return f"{curves} in common: nothing changed by more than the spread."
     return f"{curves} in common: {changed} of them changed by more than the spread."

@@ -19,9 +19,18 @@ from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
+from wirewatch_lab.advice.described import DescriptionError, network_of
 from wirewatch_lab.cli.dumps import are_dumps, judge_dumps
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study import judge, parsed
+from wirewatch_lab.study.basis import (
+    BasisOf,
+    Ground,
+    NodeGround,
+    RunGrounds,
+    chosen,
+    logged_network,
+)
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccllog import read_log
@@ -110,10 +119,19 @@ EXAMPLES = (
     "default: the GPUs that the file's own header shows.",
 )  # fmt: skip
 @click.option(
+    "--machine", "described", metavar="NxGPU[+NxNIC]",
+    help="Judge by a described node, such as 8xL40S or 8xH100+8xNDR; of several nodes, by one of them.",
+)  # fmt: skip
+@click.option(
+    "--network", metavar="NAME",
+    help="The network between nodes: p4d, p5, a3-mega, dgx-h100 and others, or its NICs on a node, such as "
+    "8xNDR, 8x400G for RoCE, or 2x100G:sockets.",
+)  # fmt: skip
+@click.option(
     "--env", "environment", multiple=True, callback=settings,
     help="A setting that the run had, such as NCCL_NVLS_ENABLE=0; repeatable.",
 )  # fmt: skip
-@click.option("--explain", is_flag=True, help="Show how each expected busbw follows.")
+@click.option("--explain", is_flag=True, help="Show all rows, and how each expected busbw follows.")
 @click.option("--json", "form", flag_value="json", help="Print one JSON document instead of tables.")
 @click.option("--openmetrics", "form", flag_value="openmetrics", help="Print series as OpenMetrics.")
 @config_option
@@ -121,44 +139,52 @@ EXAMPLES = (
 @click.pass_context
 def parse(
     context: click.Context, *, files: Sequence[str], op: str | None, ratio: float, topology: str | None,
-    environment: Mapping[str, str], explain: bool, form: str | None, config_file: Path | None,
-    replay: str | None, overlays: Sequence[str],
+    described: str | None, network: str | None, environment: Mapping[str, str], explain: bool,
+    form: str | None, config_file: Path | None, replay: str | None, overlays: Sequence[str],
 ) -> None:  # fmt: skip
     """Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.
 
     FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
     before each line, the JSON that -J writes, a log of NCCL, or all of these together. Each size is judged by
-    the busbw that the GPUs' wires should give; runs between nodes by targets. Of a log it says which wire the
-    hot collective uses. An XML of NCCL's topology is compared with this node, or with a recording. Dumps of
-    the Flight Recorder, several files or a folder, show which rank is missing or differs.
+    the busbw that the GPUs' wires should give, between nodes by what their network should. The network is
+    found in the log, or named by --network. Of a log it says which wire the hot collective uses. An XML of
+    NCCL's topology is compared with this node, or with a recording. Dumps of the Flight Recorder, several
+    files or a folder, show which rank is missing or differs.
 
-    Exit codes: 0 OK; 1 a size is below the ratio, GPUs do not reach each other directly, or a topology
-    differs; 2 wrong values, a run that failed, or a rank that others wait for; 3 nothing could be judged;
-    64 FILE cannot be read, or holds none of this.
+    Exit codes: 0 OK; 1 one size is below the ratio, GPUs do not reach each other directly, or a topology
+    differs; 2 several sizes are below the ratio, wrong values, a run that failed, or a rank that others wait
+    for; 3 nothing could be judged; 64 FILE cannot be read, or holds none of this.
     """
+    named = (op, topology, described, network, environment, explain, config_file, replay, overlays)
     if are_dumps(files):
-        if any((op, topology, environment, explain, form == "openmetrics", config_file, replay, overlays)):
+        if any(named) or form == "openmetrics":
             raise click.UsageError("dumps of the Flight Recorder take no option but --json")
         context.exit(judge_dumps(files, as_json=form == "json"))
     (file,) = files
-    if (replay or overlays or config_file) and topology not in {None, HERE}:
-        raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
-    node, reader = Node(config_file, replay, tuple(overlays)), Reader(op or "")
+    node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
     found = read_output(file, reader)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
-    environment = {**had, **environment}
+    grounds = RunGrounds({**had, **environment}, logged=logged_network(found))
+    _name(grounds, topology, described, network)
     with ExitStack() as stack:
         if topology == HERE or replay or config_file:
-            basis = stack.enter_context(_here(node, environment))
-        else:
-            basis = _grounds(topology, environment)
-        health = _print(Parsed(file, reader, found, ratio), basis, form or "", explain=explain)
+            grounds.node = stack.enter_context(_here(node, grounds.settings))
+        health = _print(Parsed(file, reader, found, ratio), grounds.basis, form or "", explain=explain)
     context.exit(EXIT[health])
+
+
+def _node(
+    topology: str | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
+) -> Node:
+    """The node of the options. Raises UsageError: they do not go together."""
+    if (replay or overlays or config_file) and topology not in {None, HERE}:
+        raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
+    if overlays and not replay:
+        raise click.UsageError("--overlay changes a recording: give --replay too")
+    return Node(config_file, replay, tuple(overlays))
 
 
 def read_output(name: str, reader: Reader) -> LogSummary | NcclTopology | NcclGraphs:
@@ -197,17 +223,25 @@ def _nothing(reader: Reader) -> str:
     return f"{nothing}; {some}, the first is line {one.line}, {one.why}: {printable(one.text)[:80]!r}"
 
 
-def _grounds(topology: str | None, environment: Mapping[str, str]) -> judge.BasisOf:
+def _name(grounds: RunGrounds, topology: str | None, described: str | None, network: str | None) -> None:
+    """Add what options name. Raises UsageError: they name nothing that is known, or two machines."""
     from wirewatch.cli.topologies import of_name
+    from wirewatch_lab.cli.advise.machines import ChosenMachine
 
-    if topology is None:
-        return judge.by_header(environment)
-    named = of_name(topology)
-    return judge.by_topology(named.topology, named.of, environment)
+    if described is not None:
+        grounds.machine = ChosenMachine(topology, described, (), None, (), None).read()
+    elif topology not in {None, HERE}:
+        named = of_name(topology or "")
+        grounds.topology, grounds.of = named.topology, named.of
+    if network is not None:
+        try:
+            grounds.network = network_of(network)
+        except DescriptionError as error:
+            raise click.UsageError(f"--network: {error}") from error
 
 
 @contextmanager
-def _here(node: Node, environment: Mapping[str, str]) -> Iterator[judge.BasisOf]:
+def _here(node: Node, environment: Mapping[str, str]) -> Iterator[NodeGround]:
     """Conditions of this node's GPUs, as a probe of them would have them."""
     from wirewatch.collectors.topology import read_topology
     from wirewatch.config import expectations
@@ -217,23 +251,23 @@ def _here(node: Node, environment: Mapping[str, str]) -> Iterator[judge.BasisOf]
         topology, listed = read_topology(hardware), hardware.nvml.gpus()
         if isinstance(topology, Absent) or isinstance(listed, Absent):
             why = topology if isinstance(topology, Absent) else Absent(Why.MISSING, "no GPU is listed")
-            yield lambda _run: judge.Basis(Absent(why.why, f"{node.name} cannot be read: {why.detail}"))
+            yield lambda _run, _ranks: Absent(why.why, f"{node.name} cannot be read: {why.detail}")
             return
         pins = config.probe.pins
 
-        def basis(run: BenchmarkRun) -> judge.Basis:
-            part = judge.between(run) if len(run.hosts) > 1 else judge.chosen(topology, run)
+        def ground(run: BenchmarkRun, ranks: int | None) -> Ground | Absent:
+            part = chosen(topology, run, ranks)
             if isinstance(part, Absent):
-                return judge.Basis(part)
+                return part
             names = {gpu.uuid for gpu in part.gpus}
             gpus = [gpu for gpu in listed if gpu.key in names]
             own = {**dict(run.settings), **environment}
             scene = read_scene(hardware, gpus, own, expectations(config), pins)
             if isinstance(scene, Absent):
-                return judge.Basis(scene)
-            return judge.Basis(scene.conditions[0], (f"{len(gpus)} GPUs of {node.name}",))
+                return scene
+            return [scene.conditions[0]], (f"{len(gpus)} GPUs of {node.name}",)
 
-        yield basis
+        yield ground
 
 
 def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool) -> Health:
@@ -267,7 +301,7 @@ def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *,
     return health
 
 
-def _judged(parsed_file: Parsed, basis: judge.BasisOf) -> Iterator[judge.JudgedRun]:
+def _judged(parsed_file: Parsed, basis: BasisOf) -> Iterator[judge.JudgedRun]:
     """Each run, which is dropped when it was judged. Raises UsageError: a run has too many different rows."""
     left = parsed_file.reader.runs[::-1]
     parsed_file.reader.runs.clear()
@@ -279,7 +313,7 @@ def _judged(parsed_file: Parsed, basis: judge.BasisOf) -> Iterator[judge.JudgedR
             raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
 
 
-def _print(parsed_file: Parsed, basis: judge.BasisOf, form: str, *, explain: bool) -> Health:
+def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> Health:
     reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
     runs: list[ParsedRun] = []
     room = parsed.MOST if form == "json" else _ROWS
@@ -291,7 +325,7 @@ def _print(parsed_file: Parsed, basis: judge.BasisOf, form: str, *, explain: boo
             runs.append(parsed.parsed_run(judged, room))
             room -= len(runs[-1].rows)
     known = runs or reader.failures
-    health = judge.overall(tally.healths, reader.failures) if known else judge.of_log(log)
+    health = judge.overall(tally.healths, reader.failures, asks=tally.asks) if known else judge.of_log(log)
     if form == "openmetrics":
         from wirewatch.server.exposition import as_openmetrics
 
@@ -313,6 +347,8 @@ def _print(parsed_file: Parsed, basis: judge.BasisOf, form: str, *, explain: boo
 
 _RUNS = 50
 """Runs that people are shown."""
+_LINES, _SAID = 15, 3
+"""Lines of a first answer, and how many it has of one kind."""
 _HEADER = (
     "size", "type", "us", "busbw GB/s", "ratio", "in place us", "busbw GB/s", "ratio", "expected", "wrong"
 )  # fmt: skip
@@ -320,15 +356,16 @@ _HEADER = (
 
 @dataclass(slots=True)
 class Tally:
-    """What all runs have in common to say: how many things are wrong and the first of them.
+    """What all runs have in common to say: how many things are wrong and the first of them, slow sizes last.
 
     `lowest`: ratio, size and operation of the row that is nearest to its limit.
     """
 
     runs: int = 0
-    wrong: dict[Health, tuple[int, str]] = field(default_factory=dict)
+    wrong: dict[tuple[Health, bool], tuple[int, str]] = field(default_factory=dict)
     lowest: tuple[float, int, str] = (math.inf, 0, "")
     reason: str = ""
+    asks: bool = False
     checked: bool = False
     healths: set[Health] = field(default_factory=set)
     bad: ClassVar[frozenset[Health]] = frozenset({Health.DEGRADED, Health.FAILED})
@@ -338,14 +375,13 @@ class Tally:
         self.runs += 1
         self.healths.add(judged.health)
         self.checked |= judged.checked
-        self.reason = self.reason or judged.reason
-        low = [parsed.low_text(judged.run.op, one) for one in judged.low]
-        low += [
-            parsed.target_text(one) for one in judged.targets if one.point and one.busbw < one.target.least
-        ]
-        for health, found in ((Health.FAILED, list(judged.failures)), (Health.DEGRADED, low)):
-            self._count(health, found)
-        for one in judged.sizes:
+        # A question is what a reader can answer.
+        self.reason = judged.reason if judged.asks and not self.asks else self.reason or judged.reason
+        self.asks |= judged.asks
+        low = [parsed.low_text(judged.run, one) for one in judged.low]
+        self._count(Health.FAILED, judged.failures)
+        self._count(judge.severity(judged.low), low, slow=True)
+        for one in (one for one in judged.sizes if one.well):
             self.lowest = min(self.lowest, (one.ratio, one.point.size_bytes, judged.run.op))
 
     def why(self, health: Health, reader: Reader, log: LogSummary) -> str:
@@ -357,40 +393,54 @@ class Tally:
         parts += [f"{missed} row{'' if missed == 1 else 's'} not understood"] if missed else []
         return "; ".join(parts)
 
-    def _count(self, health: Health, found: Sequence[str]) -> None:
+    def _count(self, health: Health, found: Sequence[str], *, slow: bool = False) -> None:
         if found:
-            count, first = self.wrong.get(health, (0, found[0]))
-            self.wrong[health] = (count + len(found), first)
+            count, first = self.wrong.get((health, slow), (0, found[0]))
+            self.wrong[health, slow] = (count + len(found), first)
 
     def _why(self, health: Health, log: LogSummary) -> str:
-        if health in self.wrong:
-            count, first = self.wrong[health]
-            return first + (f", and {count - 1} more below" if count > 1 else "")
+        wrong = [self.wrong[key] for key in ((health, False), (health, True)) if key in self.wrong]
+        if wrong:
+            more = sum(count for count, _ in wrong) - 1
+            return wrong[0][1] + (f", and {more} more below" if more else "")
         if not self.runs:
             return log.answer
         if health is not Health.OK:
             return self.reason or "nothing could be judged"
         ratio, size, op = self.lowest
-        if not math.isfinite(ratio):
-            return "all targets are reached"
         return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {words.size(size)}"
 
 
 def parse_text(document: parsed.ParseDocument, *, explain: bool) -> str:
-    """Return all of it, from the verdict to the rows; `explain`: how each expected busbw follows."""
-    log = document.nccl_log.lines() if document.nccl_log is not None else ()
+    """Return what decides, in at most fifteen lines; `explain`: all of it, with each row and what follows."""
+    log = document.nccl_log
     # A log without a hot collective is worth a word where there is nothing else.
-    brief = document.runs and document.nccl_log is not None and document.nccl_log.hot is None
-    return written(
+    brief = document.runs and log is not None and log.hot is None
+    lines = log.lines() if log is not None and not (brief and not explain) else _beside(log, document.runs)
+    text = written(
         "parse.j2", document, explain=explain, header=_HEADER, title=_title, most_runs=_RUNS,
-        rows=lambda run: [_row(row) for row in run.rows],
-        log=list(map(printable, log[: 1 if brief else None])),
+        rows=lambda run: [_row(row) for row in run.rows], log=list(map(printable, lines)),
+        most=(_ROWS,) * 3 if explain else (1, 2, 3),
         more=max(len(document.runs) - _RUNS, 0) + document.runs_left_out,
     )  # fmt: skip
+    shown = text.split("\n")
+    if explain or not document.runs or len(shown) <= _LINES:
+        return text
+    return "\n".join([*shown[: _LINES - 1], f"{len(shown) - _LINES + 1} more lines: --explain"])
+
+
+def _beside(log: LogSummary | None, runs: Sequence[ParsedRun]) -> tuple[str, ...]:
+    """What a log beside tables says that may be a cause: warnings, and settings that no run names yet."""
+    if log is None:
+        return ()
+    warnings = [f"warning (line {one.line}): {one.text}" for one in log.warnings]
+    slows = [] if any(run.next for run in runs) else [one for one in log.settings if one.slows]
+    slow = [f"{one.name}={one.value} (line {one.line}): {one.slows}" for one in slows]
+    return (*warnings[:_SAID], *slow[:_SAID], log.answer)
 
 
 def _title(run: ParsedRun) -> str:
-    hosts, products = len(run.hosts), ", ".join(run.products)
+    hosts, products = run.nodes, ", ".join(run.products)
     on = f" on {hosts} host{'' if hosts == 1 else 's'}" if hosts else ""
     ranks = "an unknown number of ranks" if run.ranks is None else f"{run.ranks} ranks"
     versions = [f"nccl-tests {run.nccl_tests}"] if run.nccl_tests else []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from wirewatch.busbw.profiles import SURE
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Health
 from wirewatch.documents.adapter import TypeAdapter
@@ -39,6 +40,8 @@ WHOLE, REGIMES, POINTS = 0.6, 0.3, 0.1
 """A curve's share of ALPHA for all its sizes together, for its three regimes, and for all single sizes."""
 MOST = 2.0
 """A part in which not even so many times the time would be seen is not judged."""
+SEVERAL = 3
+"""Sizes of which a single run of each is no outlier."""
 ALL_SIZES, SIZE = "all sizes", "size"
 Verdict = Literal["changed", "same", "not judged"]
 Key = tuple[str, Configuration, str, bool]
@@ -59,7 +62,8 @@ class PartChange:
 
     `speed`: of B as a share of A's, by the geometric mean of times; also busbw's. `spread`: relative standard
     deviation of the levels, of A and of B, null without two repeats in both. `least`: the smallest change, as
-    a share, that would have been judged one; null where not even twice the time would have been.
+    a share, that would have been judged one; null where not even twice the time would have been. Without a
+    spread only what is far apart is judged.
     """
 
     part: str
@@ -247,7 +251,21 @@ def _judge(parts: Sequence[_CurvePart]) -> Iterator[PartChange]:
             least = None if blind else math.expm1(seen)
             spread = deviation(part.a), deviation(part.b)
             shown = replace(shown, spread=spread, least=least, verdict=verdict)
-        yield shown
+        yield shown if shown.spread else _far(shown)
+
+
+def _far(part: PartChange) -> PartChange:
+    """A part without a spread, changed by more than healthy runs of one machine differ.
+
+    Small messages show the host's launches, which take up to three times as long on one machine: several
+    sizes must be at half the speed.
+    """
+    large = part.part in {Regime.MIDDLE.value, Regime.BANDWIDTH.value}
+    least = 1 / (1 - SURE) - 1 if large else MOST - 1
+    enough = part.sizes >= SEVERAL or part.part == Regime.BANDWIDTH.value
+    if part.part == SIZE or not enough or abs(math.log(part.speed)) <= math.log1p(least):
+        return part
+    return replace(part, least=least, verdict="changed")
 
 
 def _differences(

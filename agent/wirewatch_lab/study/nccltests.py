@@ -57,6 +57,8 @@ _MESSAGE = re.compile(
 )
 _BEFORE_MARK = 320
 """Characters of a message before its mark at most."""
+_COMMENT = ("#", "nThread ", "Using devices", "Rank ")
+"""How a comment begins; pages that were made of Markdown lose the mark of a heading."""
 _DEVICE = re.compile(
     r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?(?:Pid\s+(\d{1,12})\s+)?on\s+(\S+)\s+device\s+(\d{1,9})"
     r"\s+\[([0-9a-fA-Fx:.]{1,32})\]\s*(.*)",
@@ -195,10 +197,11 @@ class Reader:
         message = _message(text)
         if message is not None:
             self._logged(stream, text, message)
-        elif text.lstrip().startswith("#"):
-            self._comment(stream, text.lstrip())
+        elif text.lstrip().startswith(_COMMENT):
+            self._comment(stream, "# " + text.lstrip(" #"))
         else:
-            self._plain(stream, text)
+            # Some launchers write their tag before each piece of a row.
+            self._plain(stream, text.replace(key, " ") if key.startswith("[") else text)
 
     def finish(self) -> None:
         """No line follows."""

@@ -6,16 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wirewatch.busbw.formulas import factor
+from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.core import words
 from wirewatch.core.types import Absent, Kind, Metric, Sample
-from wirewatch.core.words import GB
+from wirewatch.core.words import GB, MICRO
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.curve import Curve
-from wirewatch_lab.study.judge import NEAR, TARGETS_ARE, JudgedRun, JudgedSize, JudgedTarget
+from wirewatch_lab.study.judge import JudgedRun, JudgedSize
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.nccltests import NotUnderstoodLine
 from wirewatch_lab.study.points import Placed, RepeatedRow, dtype, is_wrong, library, middle, to_study
+from wirewatch_lab.study.runs import BenchmarkRun
 from wirewatch_lab.study.summary import in_words, summarize
 
 MOST = 20_000
@@ -88,24 +91,6 @@ class ParsedHost:
 
 
 @dataclass(frozen=True, slots=True)
-class ParsedTarget:
-    """A target between nodes in bytes per second, and the row nearest to its size, null where none is near.
-
-    `reached`: at least the least; `text`: that in words, with the typical cause where it is not.
-    """
-
-    op: str
-    size_bytes: int
-    expected_busbw: float
-    least_busbw: float
-    found_bytes: int | None
-    in_place: bool
-    busbw: float | None
-    reached: bool | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class ParsedCurve:
     """A run's times against sizes in figures: seconds, bytes, bytes per second; null where not known.
 
@@ -139,8 +124,10 @@ class ParsedTopologyFile:
 class ParsedRun:
     """One run of nccl-tests; `health` is unknown where nothing could be judged, for the `reason`.
 
+    `nodes`: more than `hosts` where several share a name, 0 where not known.
     `op_from` and `ranks_from`: where they are from. `out_of_bounds` and `average_busbw` (bytes per second) of
-    the footer; the average decides nothing. `targets_apply`: to runs between nodes alone.
+    the footer; the average decides nothing. `low`: rows below what is expected, the worst first; `next`: what
+    may be their cause, and what to do.
     """
 
     line: int
@@ -153,6 +140,7 @@ class ParsedRun:
     ranks: int | None
     ranks_from: str
     hosts: list[ParsedHost]
+    nodes: int
     products: list[str]
     nccl_tests: str
     nccl: str
@@ -166,8 +154,7 @@ class ParsedRun:
     rows_left_out: int
     curves: list[ParsedCurve]
     low: list[str]
-    targets_apply: str
-    targets: list[ParsedTarget]
+    next: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +209,7 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
         ranks=run.ranks,
         ranks_from=run.ranks_from,
         hosts=[ParsedHost(name, count) for name, count in run.hosts.items()],
+        nodes=run.nodes,
         products=sorted({device.product for device in run.communicator}),
         nccl_tests=run.version,
         nccl=library(run.nccl),
@@ -234,27 +222,22 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
         rows=[_row(judged, point, judged_at) for point in order],
         rows_left_out=len(judged.points) - len(order),
         curves=list(map(_curve, to_study([run], "", 0.0).curves)),
-        low=[low_text(run.op, one) for one in judged.low[:_MANY]],
-        targets_apply=_APPLY[min(len(run.hosts), 2)],
-        targets=[_target(one) for one in judged.targets],
+        low=[low_text(run, one) for one in judged.low[:_MANY]],
+        next=list(judged.next),
     )
 
 
-def low_text(op: str, one: JudgedSize) -> str:
-    """Such as `all_reduce of 16 MiB in place: 100.0 of 245.6 GB/s, 41 %`."""
-    figures = f"{one.busbw / GB:.1f} of {one.expected.busbw / GB:.1f} GB/s, {one.ratio * 100:.0f} %"
+def low_text(run: BenchmarkRun, one: JudgedSize) -> str:
+    """Such as `all_reduce of 16 MiB in place: 100.0 of 245.6 GB/s, 41 %`; of small messages in time."""
+    op, due = run.op, one.expected
+    figures = f"{one.busbw / GB:.1f} of {due.busbw / GB:.1f} GB/s, {one.ratio * 100:.0f} %"
+    if one.point.size_bytes < LEAST_BYTES and run.ranks:
+        took, asked = (
+            factor(op, run.ranks) * one.point.size_bytes / each * MICRO for each in (one.busbw, due.busbw)
+        )
+        figures = f"{took:.0f} us instead of {asked:.0f}"
     place = " in place" if one.in_place else ""
     return f"{op} of {words.size(one.point.size_bytes)}{place}: {figures}"
-
-
-def target_text(one: JudgedTarget) -> str:
-    """A target and the row nearest to it, with what may be the cause where it is not reached."""
-    target = one.target
-    if one.point is None:
-        return f"{target.op} of {words.size(target.size_bytes)}: no row near that size"
-    asked = f"at least {target.least / GB:.0f}, {target.expected / GB:.0f} expected"
-    said = f"{target.op} of {words.size(one.point.size_bytes)}: {one.busbw / GB:.1f} GB/s of {asked}"
-    return said if one.busbw >= target.expected else f"{said}; typical cause: {target.cause}"
 
 
 @dataclass(slots=True)
@@ -317,19 +300,3 @@ def _placed(judged: JudgedRun, placed: Placed | None, one: JudgedSize | None) ->
     ratio = None if one is None else one.ratio
     wrong = is_wrong(judged.run, placed)
     return ParsedPlacement(middle(placed.seconds), middle(placed.algbw), middle(placed.busbw), wrong, ratio)
-
-
-def _target(one: JudgedTarget) -> ParsedTarget:
-    target, point = one.target, one.point
-    asked = target.op, target.size_bytes, target.expected, target.least
-    if point is None:
-        return ParsedTarget(*asked, None, one.in_place, None, None, target_text(one))
-    reached = one.busbw >= target.least
-    return ParsedTarget(*asked, point.size_bytes, one.in_place, one.busbw, reached, target_text(one))
-
-
-_APPLY = (
-    "how many nodes it ran on is not known: not applicable", "one node: not applicable",
-    f"{TARGETS_ARE}; a row counts for a size within a factor of {NEAR}",
-)  # fmt: skip
-"""Whether the targets between nodes say anything of a run, by its nodes: not known, one, several."""

@@ -74,9 +74,9 @@ def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
     problems: list[str] = []
     environment: dict[str, str] = {}
     for run in runs:
-        if not run.op or not run.ranks:
-            what = "number of ranks" if run.op else "operation"
-            problems.append(f"line {run.line}: {what} not known: it is in no curve")
+        if run.mixed or not run.op or not run.ranks:
+            unknown = f"{'number of ranks' if run.op else 'operation'} not known"
+            problems.append(f"line {run.line}: {run.mixed or unknown}: it is in no curve")
             continue
         environment |= _environment(run)
         without = 0

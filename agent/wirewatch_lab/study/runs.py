@@ -6,6 +6,7 @@ Sources: nccl-tests 1.0 to 2.19, src/common.cu, src/util.cu and doc/PERFORMANCE.
 import math
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -190,6 +191,17 @@ class BenchmarkRun:
         return tuple(device for device in self.devices if device.group == first)
 
     @property
+    def mixed(self) -> str:
+        """How the header shows several communicators with the same ranks, in words; empty for one."""
+        at: dict[tuple[int, int], RankGpu] = {}
+        for one in self.devices:
+            other = at.setdefault((one.group, one.rank), one)
+            if other is not one and len({device.rank for device in self.devices}) > 1:
+                where = " and on ".join(f"{gpu.host} (process {gpu.pid})" for gpu in (other, one))
+                return f"rank {one.rank} is on {where}: separate runs, as of nccl-tests without MPI"
+        return ""
+
+    @property
     def listed(self) -> int | None:
         """The ranks of the communicator by the header; None without any, and where some are missing."""
         ranks = {device.rank for device in self.devices}
@@ -204,6 +216,15 @@ class BenchmarkRun:
         for device in self.communicator:
             found[device.host] = found.get(device.host, 0) + 1
         return found
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the communicator's GPUs are on, 0 where not known: nodes may share one name."""
+        found = Counter((one.host, one.device, one.bus_id) for one in self.communicator)
+        most: dict[str, int] = {}
+        for (host, *_), times in found.items():
+            most[host] = max(times, most.get(host, 0))
+        return sum(most.values())
 
     @property
     def launch(self) -> str:
@@ -309,7 +330,8 @@ def settle(run: BenchmarkRun, given: str) -> None:
         run.remarks.append(
             f"{len(run.devices)} processes ran alone: built without MPI, each is a job of one rank"
         )
-    fitting = None if run.op else _candidates(run)
+    # A header that lost some of its lines must not hide the operation.
+    fitting = None if run.op else _candidates(run) or _candidates(run, header=False)
     if fitting is not None and len(fitting) == 1:
         run.op, run.op_from = fitting[0], "its columns"
     elif fitting is not None and given in fitting:
@@ -400,12 +422,12 @@ def _parts(row: BenchmarkRow) -> int:
     return row.size_bytes // (row.elements * TYPES[row.dtype][1]) if row.elements else 0
 
 
-def _candidates(run: BenchmarkRun) -> tuple[str, ...]:
-    """The operations that could have printed these rows."""
-    return tuple(op for op in FACTORS if len(run.rows) and _could_be(run, op))
+def _candidates(run: BenchmarkRun, *, header: bool = True) -> tuple[str, ...]:
+    """The operations that could have printed these rows; `header`: with as many ranks as it lists."""
+    return tuple(op for op in FACTORS if len(run.rows) and _could_be(run, op, header=header))
 
 
-def _could_be(run: BenchmarkRun, op: str) -> bool:
+def _could_be(run: BenchmarkRun, op: str, *, header: bool) -> bool:
     for row in run.rows:
         rooted = row.root not in {"", "-1"}
         if rooted != (op in _ROOTED):
@@ -416,7 +438,7 @@ def _could_be(run: BenchmarkRun, op: str) -> bool:
             return False
         if op not in _WHOLES and _parts(row) > 1:
             return False
-    return bool(_ranks(run, op))
+    return bool(_ranks(run, op, header=header))
 
 
 def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ def test_a_gpus_share_of_the_ports_is_the_slower_of_port_and_slot(text: str, gbs
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "give a number of GPUs"),
+        ("", "give GPUs by number"),
         ("1xH100", "two GPUs or more"),
         ("16xH100", "NVLink joins at most 8"),
         ("73xGB200", "NVLink joins at most 72"),
@@ -82,7 +82,7 @@ def test_a_gpus_share_of_the_ports_is_the_slower_of_port_and_slot(text: str, gbs
         ("4xH200-NVL", "NVIDIA H200 NVL may be joined in several ways: pass --topology"),
         ("8xH100+8xOPA", "no data of a port 'OPA'"),
         ("8xH100+0xNDR", "1 to 144 ports"),
-        ("8xH100+", "give a number of GPUs"),
+        ("8xH100+", "give GPUs by number"),
     ],
 )
 def test_anything_else_is_refused_in_one_line(text: str, why: str) -> None:
@@ -269,7 +269,7 @@ def test_the_wires_of_so_many(text: str, kind: WireKind, links: int) -> None:
         ("8xH100+145xNDR", "a node has 1 to 144 ports, not 145"),
         ("8xH100+8xNDX", "no data of a port 'NDX'; did you mean 'NDR'"),
         ("8xH10", "no data of a product 'H10'; did you mean 'H100'"),
-        ("H100", "give a number of GPUs and a product"),
+        ("H100", "give GPUs by number and product"),
     ],
 )
 def test_what_describes_no_node_says_why(text: str, why: str) -> None:
@@ -281,3 +281,20 @@ def test_what_describes_no_node_says_why(text: str, why: str) -> None:
 def test_a_machine_has_as_many_ports_as_a_node_may_have() -> None:
     assert len(described("8xH100+144xNDR").conditions[0].network) == 144  # type: ignore[arg-type]
     assert len(described("2xH200 NVL").conditions) == 1
+
+
+@pytest.mark.parametrize("text", ["8xH100+p6", "8xH100+8xWIFI", "8xH100+"])
+def test_a_network_that_is_not_known_describes_no_node(text: str) -> None:
+    with pytest.raises(DescriptionError):
+        described(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "product", "gigabytes"),
+    [("NVIDIA A10G", "NVIDIA A10", 24), ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", 40),
+     ("NVIDIA H20-141GB", "NVIDIA H20 141GB", 141)],
+)  # fmt: skip
+def test_a_letter_of_a_product_is_no_amount_of_memory(name: str, product: str, gigabytes: int) -> None:
+    found = gpu_product(name)
+    assert found is not None
+    assert (found.name, found.memory) == (product, gigabytes * 1e9)

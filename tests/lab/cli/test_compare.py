@@ -71,6 +71,30 @@ def test_a_single_run_is_not_judged() -> None:
     assert run_wirewatch("sweep", "--compare", "a", "once").returncode == 0
 
 
+def test_single_runs_that_are_far_apart_are_judged(tmp_path: Path) -> None:
+    """At 1 MiB alone, between latency and bandwidth, one run may be an outlier; three sizes are none."""
+    (tmp_path / "far").write_text(printed(103.3), "utf-8")
+    done = run_wirewatch("sweep", "--compare", "once", "far", "--fail-under", "97")
+    assert done.returncode == 3
+    for name, us in (("fast", 30.0), ("slow", 100.0)):
+        (tmp_path / name).write_text(large(us), "utf-8")
+    done = run_wirewatch("sweep", "--compare", "fast", "slow", "--fail-under", "97")
+    assert done.returncode == 1
+    assert "no spread, and 2 of them changed by more than healthy runs of one machine differ" in done.stdout
+    assert "DEGRADED: B must keep 97.0% of A's speed, and keeps 30.0% at " in done.stdout
+    assert run_wirewatch("sweep", "--compare", "fast", "slow").returncode == 0
+    near = run_wirewatch("sweep", "--compare", "fast", "fast", "--fail-under", "97")
+    assert (near.returncode, "no spread, not judged" in near.stdout) == (3, True)
+
+
+def large(us: float) -> str:
+    """A run of nccl-tests of 16 MiB alone."""
+    rate = 16 * MIB / us / 1e3
+    half = f"{us:.2f} {rate:.2f} {1.5 * rate:.2f} 0"
+    row = f"{16 * MIB} {4 * MIB} float sum -1 {half} {half}\n"
+    return HEADER + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n"
+
+
 def test_as_json() -> None:
     done = run_wirewatch("sweep", "--compare", "a", "b", "--json")
     assert complaints("wirewatch.compare.1", done.stdout) == []

@@ -35,10 +35,11 @@ from wirewatch_lab.cli.advise.nccl_env import known_version, of_named_file
 from wirewatch_lab.cli.advise.placement import GroupSizes
 from wirewatch_lab.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch_lab.cli.parse import settings as nccl_settings
+from wirewatch_lab.study.basis import RunGrounds
 from wirewatch_lab.study.export import export, read_study
 from wirewatch_lab.study.flightdumps import DumpError, read_dump
 from wirewatch_lab.study.flightjudge import FlightJudge
-from wirewatch_lab.study.judge import by_header, judge
+from wirewatch_lab.study.judge import judge
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.nccltests import Reader
@@ -50,7 +51,7 @@ def judged(body: bytes) -> object:
     """All runs in an output of nccl-tests."""
     reader = Reader()
     lines = list(mixed_lines(BytesIO(body), reader))
-    return lines, [judge(run, by_header({})) for run in reader.runs]
+    return lines, [judge(run, RunGrounds({}).basis) for run in reader.runs]
 
 
 CLUSTER = """

@@ -88,7 +88,11 @@ def test_any_repeats_can_be_compared(seed: int, ours: int, theirs: int, curves: 
     made = compare(a, b)
     judged = [part for curve in made.curves for part in curve.every() if part.verdict != "not judged"]
     assert len(judged) == made.judged
-    assert not judged or min(ours, theirs) > 1
+    far = [part for part in judged if part.spread is None]
+    assert far == (judged if min(ours, theirs) == 1 else [])
+    assert all(
+        (part.verdict, abs(math.log(part.speed)) > math.log(1.42)) == ("changed", True) for part in far
+    )
     assert COMPARISON.validate_json(COMPARISON.dump_json(made)) == made
 
 

@@ -1,4 +1,4 @@
-"""Runs of nccl-tests against expected busbw and, between nodes, against targets."""
+"""Runs of nccl-tests against what their wires and networks should give."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,23 +11,15 @@ from tests.lab.study.printed import Form, Job, Written
 from tests.lab.study.test_nccllog import SETUP, chosen
 from tests.lab.study.test_nccltests import read
 from tests.node.nccl.texts import links, pointer, say
-from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import factor
 from wirewatch.cli.topologies import of_name
 from wirewatch.core.probe import MIB
-from wirewatch.core.topology import WireKind
+from wirewatch.core.topology import Topology, WireKind
 from wirewatch.core.types import Absent, Health
+from wirewatch_lab.study import basis as basis_module
 from wirewatch_lab.study import judge as module
-from wirewatch_lab.study.judge import (
-    TARGETS,
-    JudgedRun,
-    Target,
-    by_header,
-    by_topology,
-    judge,
-    of_log,
-    overall,
-)
+from wirewatch_lab.study.basis import BasisOf, RunGrounds
+from wirewatch_lab.study.judge import JudgedRun, judge, of_log, overall
 from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.parsed import ParsedSeries, parsed_run
 from wirewatch_lab.study.points import Placed, RepeatedRow, library, to_study
@@ -35,6 +27,14 @@ from wirewatch_lab.study.runs import BenchmarkRow, BenchmarkRun, RankGpu
 
 RING = {"NCCL_NVLS_ENABLE": "0"}
 NODES = 2
+
+
+def by_header(settings: dict[str, str]) -> BasisOf:
+    return RunGrounds(settings).basis
+
+
+def by_topology(topology: Topology, of: str, settings: dict[str, str]) -> BasisOf:
+    return RunGrounds(settings, topology=topology, of=of).basis
 
 
 def judged(job: Job, settings: dict[str, str] | None = None, ratio: float = 0.7) -> JudgedRun:
@@ -55,7 +55,6 @@ def test_eight_h200_on_one_node() -> None:
     assert (found.health, size.in_place, size.point.size_bytes) == (Health.OK, False, 16 * MIB)
     assert (round(size.busbw / 1e9, 1), round(size.expected.busbw / 1e9, 1)) == (248.0, 245.6)
     assert round(size.ratio, 2) == 1.01
-    assert found.targets == ()
 
 
 def test_the_expectation_is_the_one_of_a_probe() -> None:
@@ -66,20 +65,22 @@ def test_the_expectation_is_the_one_of_a_probe() -> None:
     given = by_topology(of_name("h200x4-idle").topology, "it", {})(run)
     rates = set()
     for basis in (header, given):
-        expected = expect(basis.conditions, "all_reduce", 1 << 28)  # type: ignore[arg-type]
+        (way,) = basis.ways
+        expected = way.expect("all_reduce", 1 << 28)
+        assert not isinstance(expected, Absent)
         (size, _) = judge(run, lambda _run, one=basis: one).sizes  # type: ignore[misc]
         assert size.expected == expected
         rates.add(size.expected.busbw)
     assert len(rates) == 1
 
 
-@pytest.mark.parametrize(("ratio", "health"), [(0.7, Health.DEGRADED), (0.3, Health.OK)])
+@pytest.mark.parametrize(("ratio", "health"), [(0.7, Health.FAILED), (0.3, Health.OK)])
 def test_the_size_that_fails_is_named_and_the_average_decides_nothing(ratio: float, health: Health) -> None:
     """A footer's average that is high saves no size, and one that is low fails none."""
     slow = of_busbw("all_reduce", 8, 64 * MIB, 130e9)
     found = judged(replace(Job(), rows=(*Job().rows[:1], slow)), ratio=ratio)
     assert found.health is health
-    assert {one.point.size_bytes for one in found.low} == ({64 * MIB} if health is Health.DEGRADED else set())
+    assert {one.point.size_bytes for one in found.low} == ({64 * MIB} if health is Health.FAILED else set())
 
 
 def test_wrong_values_are_worse_than_slow_ones_and_unchecked_ones_are_said() -> None:
@@ -93,7 +94,7 @@ def test_wrong_values_are_worse_than_slow_ones_and_unchecked_ones_are_said() -> 
 
 
 def test_the_largest_difference_of_old_versions_is_no_count() -> None:
-    rows = tuple(replace(row, wrong=("2e-07", "0")) for row in Job().rows)
+    rows = (Written(16 * MIB, 240.0, 240.0, ("2e-07", "0")), Written(64 * MIB, 580.0, 580.0, ("2e-07", "0")))
     lines = [
         line.replace("Out of bounds values : 2 FAILED", "Out of bounds values : 0 OK")
         for line in printed.lines(Job(rows=rows, form=Form(9), product="A100-SXM4-40GB"))
@@ -109,7 +110,7 @@ def test_the_largest_difference_of_old_versions_is_no_count() -> None:
 
 def test_the_footer_of_old_versions_says_that_values_are_wrong() -> None:
     """Their rows have only the largest difference, which a sound run has too."""
-    rows = tuple(replace(row, wrong=("2e-07", "0")) for row in Job().rows)
+    rows = (Written(16 * MIB, 240.0, 240.0, ("2e-07", "0")), Written(64 * MIB, 580.0, 580.0, ("2e-07", "0")))
     (run,) = read(printed.lines(Job(rows=rows, form=Form(9), product="A100-SXM4-40GB"))).runs
     found = judge(run, by_header({}))
     assert found.health is Health.FAILED
@@ -136,7 +137,10 @@ def test_a_header_that_lost_ranks_is_no_count_of_them() -> None:
     assert (run.listed, run.ranks, run.ranks_from) == (None, 8, "the ratio of its busbw to its algbw")
     assert run.remarks == []
     found = judge(run, by_header(RING))
-    assert (found.health, found.reason) == (Health.UNKNOWN, "its header names 7 of 8 GPUs: pass --topology")
+    assert (found.health, found.reason) == (
+        Health.UNKNOWN,
+        "its header names 7 of 8 GPUs: say --machine or --topology",
+    )
     lines = [line for line in printed.lines(Job("broadcast")) if "Rank  3" not in line]
     assert read(lines).runs[0].ranks is None
 
@@ -172,13 +176,11 @@ def test_a_log_alone_is_judged_by_its_wires(text: str, health: Health) -> None:
 @pytest.mark.parametrize(
     ("job", "reason"),
     [
-        (Job(product="NVIDIA H100 PCIe"), "how NVIDIA H100 PCIe are joined is not in its header"),
-        (Job(product="Tesla V100-SXM2-32GB"), "how Tesla V100-SXM2-32GB are joined is not in its header"),
         (Job(product="NVIDIA R100"), "how NVIDIA R100 are joined"),
+        (Job(product="NVIDIA H200 NVL", ranks=4), "NVIDIA H200 NVL may be joined in several ways"),
         (Job("sendrecv"), "no reference for pairwise sendrecv of 8 Hopper GPUs over NVSwitch"),
-        (Job(rows=(Written(1024, 23.1, 23.2),)), "messages under 16 MiB measure latency"),
         (Job(ranks=1), "one GPU alone has no wire to another"),
-        (Job("broadcast", hosts=NODES), "it ran between 2 nodes"),
+        (Job("scatter", ranks=16, hosts=NODES), "which network joins its 2 nodes? Say --network p5e"),
     ],
 )
 def test_where_nothing_is_expected_nothing_is_judged(job: Job, reason: str) -> None:
@@ -190,7 +192,7 @@ def test_where_nothing_is_expected_nothing_is_judged(job: Job, reason: str) -> N
 def test_a_table_alone_is_judged_by_a_topology_that_is_given() -> None:
     lines = printed.lines(Job())
     (run,) = read(lines[lines.index("# Using devices") + 10 :]).runs
-    assert judge(run, by_header({})).reason == "no header names its GPUs: pass --topology"
+    assert judge(run, by_header({})).reason.startswith("no header names its GPUs: say --machine")
     found = judge(run, by_topology(of_name("h200x8").topology, "it", RING))
     assert (found.health, found.sizes[0].expected.algorithm) == (Health.OK, "Ring")
 
@@ -205,30 +207,6 @@ def test_a_run_on_one_gpu_of_a_topology_is_not_judged() -> None:
     (run,) = read(printed.lines(Job(ranks=1))).runs
     found = judge(run, by_topology(of_name("h200x4-idle").topology, "it", {}))
     assert (found.reason, found.health) == ("one GPU alone has no wire to another", Health.UNKNOWN)
-
-
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"{target.op}-{target.size_bytes}")
-@pytest.mark.parametrize("near", [1.0, 0.78, 1.29])
-@pytest.mark.parametrize("share", [0.9, 1.01])
-def test_between_nodes_targets_decide_at_the_nearest_size(target: Target, near: float, share: float) -> None:
-    """0.1 MiB is no power of two, and each collective rounds it to its own multiple of ranks."""
-    size = int(target.size_bytes * near) // 1024 * 1024
-    far = of_busbw(target.op, 16, size * 16, 1e12)
-    job = Job(target.op, 16, (of_busbw(target.op, 16, size, share * target.least), far), hosts=NODES)
-    found = judged(job)
-    (one,) = [one for one in found.targets if one.target == target]
-    assert one.point is not None
-    assert one.point.size_bytes == size
-    assert (found.health, found.reason) == (Health.DEGRADED if share < 1 else Health.OK, "")
-
-
-@pytest.mark.parametrize("times", [16.0, 1.32, 0.75])
-def test_sizes_that_are_near_no_target_are_not_judged_by_one(times: float) -> None:
-    size = int(16 * MIB * times) // 1024 * 1024
-    job = Job("all_gather", 16, (of_busbw("all_gather", 16, size, 1e9),), hosts=NODES)
-    found = judged(job)
-    assert [one.point for one in found.targets] == [None]
-    assert found.health is Health.UNKNOWN
 
 
 def test_a_run_that_was_judged_outweighs_those_that_could_not_be() -> None:
@@ -255,7 +233,9 @@ def test_runs_of_one_configuration_are_repeats_of_a_curve() -> None:
 def test_a_header_that_is_cut_in_the_name_of_a_gpu_says_so() -> None:
     rows = [line for line in printed.lines(Job()) if "#  Rank " in line]
     (run,) = read([*rows[:-1], rows[-1].rpartition("]")[0] + "] "]).runs
-    assert "how GPUs without a name are joined is not in its header" in str(by_header(RING)(run))
+    assert (
+        "how GPUs without a name, NVIDIA H200 are joined is not in its header" in by_header(RING)(run).reason
+    )
 
 
 def test_a_run_without_ranks_or_operation_is_in_no_curve_and_says_which() -> None:
@@ -396,7 +376,7 @@ def test_remarks_say_what_is_odd_of_a_run() -> None:
         "the busbw of 1 rows is not that of all_reduce with 8 ranks: what follows from size, time and ranks "
         "is judged"
     )
-    assert judged(replace(Job(), rows=())).remarks == ()
+    assert judged(replace(Job(), rows=())).remarks == ("incomplete: its table has no rows",)
 
 
 # --- the parts of a verdict
@@ -453,7 +433,7 @@ def test_what_is_remarked_on_a_run(run: BenchmarkRun, checked: bool, remarks: li
         ({"out_of_bounds": 3}, 2.0, ["wrong values at 1 MiB: 2 elements"]),
         ({}, 2.0, ["wrong values at 1 MiB: 2 elements"]),
         ({}, 0.0, []),
-        ({"begun": True, "table": False}, None, ["incomplete: it stops before its table"]),
+        ({"begun": True, "table": False}, None, []),
         ({"failures": ["Killed"]}, None, ["Killed"]),
     ],
 )
@@ -464,22 +444,40 @@ def test_why_a_run_has_failed(changes: Any, wrong: float | None, said: list[str]
 
 
 @pytest.mark.parametrize(
-    ("devices", "found"),
+    ("product", "count", "kinds"),
     [
-        ((device(0), device(1)), 2),
-        ((device(0),), "one GPU alone has no wire to another"),
-        ((device(0), device(1, "NVIDIA L40S")), "how NVIDIA L40S are joined is not in its header"),
-        ((device(0), device(1, "Tesla V100-SXM2-16GB")), "how Tesla V100-SXM2-16GB are joined"),
-        ((device(0), device(1, "GPUs without a name")), "how GPUs without a name are joined"),
-        ((device(0), device(1, "NVIDIA H100 PCIe")), "how NVIDIA H100 PCIe are joined"),
+        ("NVIDIA H200", 2, [WireKind.SWITCH]),
+        ("NVIDIA L40S", 8, [WireKind.PCIE] * 3),
+        ("NVIDIA A10G", 4, [WireKind.PCIE] * 3),
+        ("Tesla T4", 4, [WireKind.PCIE] * 3),
+        ("Tesla V100-SXM2-16GB", 4, [WireKind.MESH]),
+        ("Tesla V100-SXM2-16GB", 8, [WireKind.PARTIAL]),
+        ("NVIDIA H100 PCIe", 2, [WireKind.PAIR, *[WireKind.PCIE] * 3]),
+        ("NVIDIA H100 PCIe", 4, [WireKind.PCIE] * 3),
+        ("NVIDIA RTX A6000", 2, [WireKind.PAIR, *[WireKind.PCIE] * 3]),
     ],
 )
-def test_gpus_of_a_header_are_joined_as_their_product_is(devices: Any, found: Any) -> None:
-    group = part("group", run_of(devices=devices))
-    if isinstance(found, int):
-        assert (group.ranks, group.kind) == (found, WireKind.SWITCH)
-    else:
-        assert found in group.detail
+def test_gpus_of_a_header_are_joined_as_their_product_can_be(
+    product: str, count: int, kinds: list[WireKind]
+) -> None:
+    devices = tuple(device(number, product) for number in range(count))
+    found = basis_module.by_header(run_of(ranks=count, devices=devices), count)
+    assert not isinstance(found, Absent)
+    assert [one.group.kind for one in found[0]] == kinds
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        ((device(0),), "one GPU alone has no wire to another"),
+        ((device(0), device(1, "NVIDIA L40S")), "how NVIDIA H200, NVIDIA L40S are joined"),
+        ((device(0), device(1, "GPUs without a name")), "how GPUs without a name, NVIDIA H200 are joined"),
+    ],
+)
+def test_gpus_of_a_header_that_may_be_joined_in_any_way(devices: Any, why: str) -> None:
+    found = basis_module.by_header(run_of(ranks=len(devices), devices=devices), len(devices))
+    assert isinstance(found, Absent)
+    assert why in found.detail
 
 
 @pytest.mark.parametrize(
@@ -497,7 +495,7 @@ def test_a_run_was_on_the_gpus_of_its_addresses(ranks: int | None, buses: Any, f
     topology = of_name("h200x4-idle").topology
     places = {gpu.index: gpu.place.address.rpartition(".")[0] for gpu in topology.gpus}
     devices = tuple(device(number, bus=places[number]) for number in buses)
-    part_ = module.chosen(topology, run_of(ranks=ranks, devices=devices))
+    part_ = basis_module.chosen(topology, run_of(ranks=ranks, devices=devices))
     if isinstance(part_, Absent):
         assert part_.detail == found
         return

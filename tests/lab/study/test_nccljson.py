@@ -15,7 +15,8 @@ from tests.lab.study.printed import Job
 from tests.lab.study.test_nccltests import only, read_text
 from wirewatch.core.types import Health
 from wirewatch_lab.study import nccljson, runs
-from wirewatch_lab.study.judge import by_header, judge
+from wirewatch_lab.study.basis import RunGrounds
+from wirewatch_lab.study.judge import judge
 from wirewatch_lab.study.nccljson import Assembler, read_document
 from wirewatch_lab.study.points import to_study
 from wirewatch_lab.study.runs import NAMELESS, BenchmarkRun, shortfall
@@ -78,7 +79,7 @@ def test_a_document_is_a_run(form: str) -> None:
     seconds = [row.out_of_place.seconds for row in run.rows if row.out_of_place]
     assert seconds == pytest.approx([118.38e-6, 363.88e-6])
     assert (run.ended, run.out_of_bounds, run.average, run.differing) == (True, 0, 285.38e9, 0)
-    found = judge(run, by_header({"NCCL_NVLS_ENABLE": "0"}))
+    found = judge(run, RunGrounds({"NCCL_NVLS_ENABLE": "0"}).basis)
     assert (found.health, len(found.sizes)) == (Health.OK, 2)
 
 
@@ -125,7 +126,7 @@ def test_the_time_of_processors_is_none_of_an_operation() -> None:
         del result["out_of_place"]["time"], result["in_place"]
     run = only(read_text(json.dumps(document)))
     assert run.cputime
-    sizes = judge(run, by_header({"NCCL_NVLS_ENABLE": "0"})).sizes
+    sizes = judge(run, RunGrounds({"NCCL_NVLS_ENABLE": "0"}).basis).sizes
     assert round(sizes[0].busbw / 1e9, 1) == 248.0
 
 

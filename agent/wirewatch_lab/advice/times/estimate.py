@@ -13,9 +13,10 @@ from wirewatch.busbw.curves import CURVES, ReferenceCurve
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
 from wirewatch.busbw.network import NetworkShare, network_share
-from wirewatch.busbw.references import LEAST_BYTES, Confidence
+from wirewatch.busbw.profiles import NetworkProfile, NodeGroup, expect_between
+from wirewatch.busbw.references import LEAST_BYTES, Confidence, architecture
 from wirewatch.core import probe
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Why, value_or
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.times import evidence
 from wirewatch_lab.advice.times.fit import Correction, MeasuredCurve, along, fitted, tabled
@@ -166,6 +167,8 @@ class CollectiveTimes:
         whole = self._machine.group(each)
         if whole is None:
             return Absent(Why.UNSUPPORTED, f"{self._machine.of} has fewer than {each} GPUs")
+        if self._machine.network is not None:
+            return self._by_profile(self._machine.network, op, span, size_bytes, launch)
         share = network_share(evidence.first_gpus(whole, each))
         if isinstance(share, Absent):
             return Absent(share.why, f"the network of {self._machine.of}: {share.detail}")
@@ -177,6 +180,22 @@ class CollectiveTimes:
         if isinstance(inside, Absent):
             return inside
         return _joined(inside, across, found.share * size_bytes / share.rate, share, launch)
+
+    def _by_profile(
+        self, network: NetworkProfile, op: str, span: Ranks, size_bytes: float, launch: str
+    ) -> Estimate | Absent:
+        """As the machine's network has it, with one node's own busbw inside it."""
+        each = span.ranks // span.domains
+        most = self.plateau(op, Ranks(each)) if each > 1 else math.inf
+        arch = value_or(architecture(self._machine.conditions[0].group.gpus[0].name), "")
+        group = NodeGroup(span.domains, each, arch, value_or(most, math.inf))
+        due = expect_between(network, op, group, max(round(size_bytes), 1))
+        if isinstance(due, Absent):
+            return due
+        seconds = factor(op, span.ranks) * size_bytes / due.busbw
+        seconds = max(seconds, HOST_JOB if launch == EAGER else 0.0)
+        basis = EstimateBasis.REFERENCE if due.confidence is Confidence.PUBLISHED else EstimateBasis.DERIVED
+        return Estimate(seconds, basis, due.confidence, due.source, due.derivation[:2], due.within, "")
 
     def floor(self, op: str, span: Ranks, launch: str = EAGER) -> Estimate | Absent:
         """The time of the smallest message."""

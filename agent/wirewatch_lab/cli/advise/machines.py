@@ -92,7 +92,7 @@ def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
     )
     description = click.option(
         "--machine", "described", metavar="NxGPU[+NxNIC]",
-        help="A described node instead, such as 8xH100, 8xH100+8xNDR, 4xL40S+2x100G or 72xGB200.",
+        help="A described node instead, such as 8xH100, 8xH100+8xNDR, 8xH100+p5, 4xL40S+2x100G or 72xGB200.",
     )  # fmt: skip
     measured = click.option(
         "--measured", multiple=True, type=click.Path(path_type=Path),
