@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from wirewatch.core import words
+from wirewatch.core.statistics import low_median
 from wirewatch.core.types import Absent
 from wirewatch.jobs.explain.words import in_words, percent
 from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent, is_share
@@ -89,6 +90,20 @@ class JobSpending:
         """Return for each GPU (UUID) the share in which nothing ran on it."""
         every = {one.gpu: None for one in (*self.judged, *self.short)}
         return {uuid: self._started(partial(_own, uuid=uuid, kind=Spent.IDLE)) for uuid in every}
+
+    def idler(self, uuid: str, rest: Sequence[str]) -> float:
+        """Return by how much of the time a GPU is idler than the median of others."""
+
+        def more(gpus: Gpus) -> float:
+            others = [_own(gpus, other, Spent.IDLE) for other in rest]
+            return _own(gpus, uuid, Spent.IDLE) - low_median(others)
+
+        early = covered(self.long) < COVERED
+        return (
+            min(more(gpus) for gpus in (self.long, self.short) if gpus)
+            if early
+            else self._started(more).value
+        )
 
     def unknown(self) -> TimeShare:
         """Return the mean share that is not attributed to anything."""
