@@ -56,8 +56,8 @@ class HangPolicy(Strict):
     """Bytes over NVLink between two polls that show that the job uses NVLink at all. [bytes]"""
     files: float = 1e6
     """Rate at which a process that reads and writes files is at work and not stuck. [bytes/s]"""
-    cpu: float = 0.1
-    """Share of one core from which on a process is at work and not stuck. [share]"""
+    cpu: float = 0.03
+    """Share of one core from which on a process is at work and not stuck: an upload takes little. [share]"""
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
