@@ -20,8 +20,8 @@ from wirewatch.jobs.times import (
     TimesDoubt,
 )
 
-LOOK = 30.0
-"""Seconds; windows that end in them count, each by its length. A rare stall is not in each window."""
+LOOK = 12.0
+"""Seconds; windows that end in them count, each by its length: what is over must not hide what is new."""
 MOSTLY = 0.5
 """Of waiting that is not attributed, from which part on it is said for whom it is."""
 
