@@ -302,6 +302,18 @@ def test_a_gpu_is_named_for_being_idle_where_the_others_are_not(
     assert ("GPU 0" in answer.sentence) is named, guard
 
 
+@pytest.mark.parametrize(("other", "named"), [(0.0, True), (0.12, True), (0.14, False)])
+def test_of_a_short_window_alone_a_gpu_is_named_where_it_has_hardly_waited_before(
+    other: float, *, named: bool
+) -> None:
+    """Ranks of variable lengths wait for each other in turn: within ten seconds for one of them more."""
+    lately = [spent(n, {0: 0.26} if n else {1: 0.1}) for n in range(RANKS)]
+    before = [spent(n, {0: 0.26} if n else {1: other}, seconds=50.0) for n in range(RANKS)]
+    answer = decide(evidence(QUIET, book=ledger(*before, short=lately)))
+    assert (answer.wall is Wall.LATE_RANK) is named
+    assert ("GPU 0" in answer.sentence) is named
+
+
 def test_a_slow_rail_is_a_slow_wire_and_no_late_rank() -> None:
     running = job(elsewhere="slow rail: that of GPU 2", nodes=2)
     book = ledger(*(spent(n, other_node=0.1) for n in range(RANKS)))
