@@ -1,4 +1,4 @@
-"""What a job loses by a rank that is late: of all that the others wait, what makes its steps longer. Pure.
+"""The time that a job loses by a late rank: of all that others wait, what makes its steps longer. Pure.
 
 Without overlap all ranks meet in each collective, and all waiting is lost. Where computing goes on beside the
 collectives of a step, a rank that is 0.1 ms late is waited for in each of them, and the step takes 0.1 ms
@@ -49,7 +49,7 @@ class Lateness:
 
     @property
     def ahead(self) -> bool:
-        """Whether the next rank had done its computing while it waited in the collective in front."""
+        """Tell whether the next rank had done its computing while it waited in the collective in front."""
         return self.own - self.late <= WENT_AHEAD * self.own
 
 
@@ -79,7 +79,7 @@ def lost_by(
 
 
 def overlap(found: Sequence[JoinedCollective], rank: int, *, surely: bool = False) -> bool:
-    """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
+    """Tell whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
 
     It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, where it falls
     ever more behind, or where its lateness after far longer stretches of computing is far less, for these,
@@ -105,11 +105,14 @@ def beside(found: Sequence[JoinedCollective], ranks: Collection[int]) -> tuple[b
     since = kept = 0.0
     twice = count = 0
     for rank in ranks:
-        known = [(_after(old, rank), _after(new, rank), new) for old, new in _followed(found)]
-        computed = math.fsum(new.before or 0.0 for *_, new in known)
-        share = math.fsum(late for _, late, _ in known) / computed if computed > 0 else 0.0
-        since += math.fsum(abs(late - share * (new.before or 0.0)) for _, late, new in known)
-        more = [late - _carried(old, late, new) for old, late, new in known]
+        known = [
+            (_after(old, rank), Lateness(new.before or 0.0, _own(new, rank), _after(new, rank)))
+            for old, new in _followed(found)
+        ]
+        share = _share([new for _, new in known])
+        since += math.fsum(abs(new.late - share * new.computed) for _, new in known)
+        # Behind or ahead still: no longer than the rank, or the others, computed since.
+        more = [new.late - min(max(old, new.late - new.own), new.own) for old, new in known]
         kept += math.fsum(map(abs, more))
         twice, count = twice + sum(one * two > 0 for one, two in pairwise(more)), count + len(more)
     return kept <= KEEPS * since, twice >= FALLS * count > 0
@@ -123,7 +126,7 @@ def fresh(found: Sequence[JoinedCollective]) -> dict[int, float]:
     new, every = defaultdict[int, float](float), defaultdict[int, float](float)
     for old, one in _followed(found):
         last, before = min(one.own, key=lambda rank: one.own[rank]), min(old.own.values())
-        own = (one.before or 0.0) + math.fsum(one.own.values()) / len(one.own) - one.own[last]
+        own = _own(one, last)
         for rank, seconds in one.own.items():
             waited = seconds - one.own[last]
             ahead = own - waited <= WENT_AHEAD * own
@@ -135,12 +138,6 @@ def fresh(found: Sequence[JoinedCollective]) -> dict[int, float]:
 def _followed(found: Sequence[JoinedCollective]) -> Iterator[tuple[JoinedCollective, JoinedCollective]]:
     order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
     return ((old, new) for old, new in pairwise(order) if new.before is not None)
-
-
-def _carried(old: float, late: float, new: JoinedCollective) -> float:
-    """Seconds by which a rank is behind or ahead still: no longer than it or the others computed since."""
-    own, part = new.before or 0.0, late / len(new.own)
-    return min(max(old, part - own), own + late - part)
 
 
 def _after(one: JoinedCollective, rank: int) -> float:
@@ -201,12 +198,10 @@ def maybe_held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
 
 def _far_behind(one: JoinedCollective) -> int | None:
     """Return the last rank, where it is so late that it may have been held up; most often it is not."""
-    seconds = one.own
-    if one.before is None or len(seconds) < 2:  # noqa: PLR2004
+    if one.before is None or len(one.own) < 2:  # noqa: PLR2004
         return None
-    first, second = sorted(seconds.values())[:2]
-    own = one.before + math.fsum(seconds.values()) / len(seconds) - first
-    return min(seconds, key=lambda rank: seconds[rank]) if second - first > HELD_UP * own else None
+    last = min(one.own, key=lambda rank: one.own[rank])
+    return last if gap(one.own, last) > HELD_UP * _own(one, last) else None
 
 
 def covered(found: Sequence[JoinedCollective]) -> float:
@@ -240,10 +235,12 @@ def _every(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
 
 
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
-    if one.before is None:
-        return None
-    own = one.before + math.fsum(one.own.values()) / len(one.own) - one.own[rank]
-    return Lateness(one.before, own, gap(one.own, rank))
+    return None if one.before is None else Lateness(one.before, _own(one, rank), gap(one.own, rank))
+
+
+def _own(one: JoinedCollective, rank: int) -> float:
+    """Seconds from the end of the collective in front until the rank came."""
+    return (one.before or 0.0) + math.fsum(one.own.values()) / len(one.own) - one.own[rank]
 
 
 def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
@@ -251,7 +248,7 @@ def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
 
 
 def _long(known: Sequence[Lateness]) -> tuple[bool, float]:
-    """Whether some stretches are far longer than others, and how late the rank is after those, as a share."""
+    """Tell whether some stretches are far longer than others; and how late the rank is then, as a share."""
     longest = _longest(known)
     apart = bool(known) and longest[-1].computed >= APART * low_median([one.computed for one in known])
     return apart, _share(longest)

@@ -489,7 +489,7 @@ def best_times(known: References, window: CommunicatorWindow, most: int) -> Refe
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:
-    """Whether all ranks here took as long in most collectives, however long that was."""
+    """Tell whether all ranks here took as long in most collectives, however long that was."""
     longest = [(one.wire, max(one.seconds.values())) for one in found]
     return 2 * sum(most - wire <= SHARED_WAIT * most for wire, most in longest) > len(longest)
 
