@@ -272,15 +272,19 @@ def slow_wire(draw: random.Random) -> Case:
 
 
 def restarts(draw: random.Random) -> Case:
-    """A job that ends and is started again; half of them have a late rank the second time."""
+    """A job that ends and is started again; half of them have a late rank the second time.
+
+    The others are watched for as long as other healthy jobs: of its first minute nobody says that it is well.
+    """
     plan = drawn(draw, draw.choice(("ddp", "fsdp")))
     ends = draw.uniform(35.0, 45.0)
-    case = _case(plan, NOBODY, onset=ends + WORKS)
+    case = _case(plan, NOBODY, onset=ends + WORKS, limit=HEALTHY - WORKS - AFTER)
     case.restarts = (ends,)
     if draw.random() < 0.5:
         rank = draw.choice(plan.ranks)
         plan.fault = More({rank: draw.uniform(1.15, 1.35)}, case.onset)
-        case.kind, case.ranks = RANK, (rank,)
+        case.kind, case.ranks, case.limit = RANK, (rank,), 30.0
+        case.seconds = case.onset + case.limit + AFTER
     return case
 
 

@@ -131,14 +131,15 @@ class Bench:
         """The first line of each kind; of denials after the time in which the cause must be named."""
         found = First()
         for look in self.played.looks:
-            over = look.second > self.case.onset + self.case.limit
+            over, kinds = look.second > self.case.onset + self.case.limit, list[str]()
             for said in map(read, look.jobs):
-                kind = self._kind(said, look.second)
+                kinds.append(kind := self._kind(said, look.second))
                 if kind is not DENIED or over:
                     found.lines.setdefault(kind, (look.second, said.line))
                 found.number = found.number or (kind is RIGHT and self._misnumbered(said))
             if over:
-                found.shown.append(self._shown(look))
+                # A cause that is named too late is shown by its name.
+                found.shown.append(RIGHT in kinds or self._shown(look))
         return found
 
     def _last(self) -> str:

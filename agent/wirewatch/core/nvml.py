@@ -212,6 +212,11 @@ def listed_processes(value: Json | Absent) -> Pids | Absent:
     return found if isinstance(found, Absent) else frozenset(value_or(pid, None) for pid in found)
 
 
+def as_watts(milliwatts: float | Absent) -> float | Absent:
+    """Return watts, as people read power."""
+    return milliwatts if isinstance(milliwatts, Absent) else milliwatts / 1000
+
+
 def as_ints(value: Json | Absent, length: int) -> Sequence[int] | Absent:
     """A list of exactly `length` whole numbers."""
     if isinstance(value, Absent):

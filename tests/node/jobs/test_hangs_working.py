@@ -24,8 +24,8 @@ def worked(*, spins: bool = False, before: JobProcess | None = ASLEEP, **now: An
     [
         ("it sleeps", {}, ""),
         ("it computes, as in a compile", {"cpu": 9.8}, "computes (98 % of a core)"),
-        ("just enough", {"cpu": 1.0}, "computes (10 % of a core)"),
-        ("not enough: threads that look now and then", {"cpu": 0.99}, ""),
+        ("just enough, as an upload takes", {"cpu": 0.3}, "computes (3 % of a core)"),
+        ("not enough: threads that look now and then", {"cpu": 0.29}, ""),
         ("it writes a file", {"files": 10**7}, "is at work on files (1 MB/s)"),
         ("it writes too little", {"files": 10**7 - 1}, ""),
         ("it writes a file that is mapped, which the disk alone shows", {"disk": 5 * 10**9},

@@ -8,7 +8,7 @@ import pytest
 
 from wirewatch.core.probe import ALL_REDUCE, MIB
 from wirewatch.core.types import Absent
-from wirewatch.jobs.running.lateness import covered, held_up, lost_by, meetings, overlap
+from wirewatch.jobs.running.lateness import covered, fresh, held_up, lost_by, meetings, overlap
 from wirewatch.jobs.running.model import CommunicatorMemory, JobsPolicy, JoinedCollective, RankMeeting
 from wirewatch.jobs.running.windows import Shape, roll, vote, window_of
 from wirewatch.jobs.times import CommunicatorWindow, OperationTimes
@@ -307,6 +307,51 @@ def test_a_guard_alone_decides_whether_computing_goes_on_beside(
     guard: str, found: Found, *, beside: bool
 ) -> None:
     assert overlap(found, 1) is beside, guard
+
+
+def step(first: float, *lates: float, pause: float = LONG) -> Found:
+    """Four steps: a long stretch, after which rank 1 is late by `first`, and short ones."""
+    late = [first, *lates] * 4
+    return [one(n, more, before=1.0 if n % (1 + len(lates)) else pause) for n, more in enumerate(late)]
+
+
+BUCKETS = [0.01 * n for n in range(6, 14)]
+
+
+@pytest.mark.parametrize(
+    ("guard", "found", "goes_on"),
+    [
+        ("it falls ever more behind", step(0.05, *BUCKETS), True),
+        ("it stays as late as it was", step(0.05, *[0.05] * 8), False),
+        ("so late that no slow GPU is", step(0.5, *[0.5] * 8, pause=12.0), True),
+        ("so late, but in one of a step only", step(0.0, 4.0, *[0.0] * 7), False),
+        ("it is late anew by its computing", step(LONG / 20, *[0.05] * 8), False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_guard_alone_decides_whether_computing_surely_goes_on_beside(
+    guard: str, found: Found, *, goes_on: bool
+) -> None:
+    assert overlap(found, 1, surely=True) is goes_on, guard
+
+
+def test_of_waiting_beside_computing_the_growth_is_new() -> None:
+    assert fresh(step(0.05, *BUCKETS)) == {1: pytest.approx((4 * 8 * 0.01) / (4 * sum(BUCKETS) + 3 * 0.05))}
+    assert fresh(several(0.5, 0.5, before=1.0)) == {1: 0.0}
+    assert fresh(several(0.5, 0.95, before=0.5)) == {1: pytest.approx(1.0)}, "the other one went ahead"
+    assert fresh(several(0.5, 0.5)) == {}
+
+
+def test_ranks_that_take_turns_in_being_last_lose_no_more_than_what_is_new() -> None:
+    """Each is last in every second step, so that on the whole none of them is."""
+    found = [
+        replace(one(n, more if n // 9 % 2 else -more, LONG if n % 9 == 0 else 1.0), at=4.0 * n)
+        for n, more in enumerate([0.05, *BUCKETS] * 4)
+    ]
+    ranks = window(found, ranks=((0, "GPU-0"), (1, "GPU-1"))).ranks
+    waited = sum(BUCKETS) + 0.05
+    assert all(one.waiting < 0.3 * waited / 9 / 4 / 2 for one in ranks)
+    assert [sum(one.waits.values()) for one in ranks] == pytest.approx([one.waiting for one in ranks])
 
 
 def appears(*lates: float) -> Found:

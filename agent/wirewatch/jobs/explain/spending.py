@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from wirewatch.core import words
+from wirewatch.core.statistics import low_median
 from wirewatch.core.types import Absent
 from wirewatch.jobs.explain.words import in_words, percent
 from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, Spent, is_share
@@ -66,19 +67,25 @@ class JobSpending:
 
     def waited(self, uuid: str) -> TimeShare:
         """Return for which share a GPU is waited for, the mean of those GPUs that wait for it at all."""
-        return self.share(lambda gpus: _mean([one.waits_for[uuid] for one in _waiting(gpus, uuid)]))
+        return self.share(partial(_waited, uuid=uuid))
 
     def waiting_for(self, uuid: str) -> int:
         """Return how many GPUs wait for this one."""
         return max(len(_waiting(gpus, uuid)) for gpus in (self.short, self.long))
 
     def late(self) -> list[str]:
-        """Return the GPUs (UUID) that are waited for and hardly wait themselves, the costliest first."""
+        """Return the GPUs (UUID) that are waited for and hardly wait themselves, the costliest first.
+
+        Ten seconds alone may show that by chance: until the long window counts, it must agree.
+        """
         seen = {uuid for one in self._every for uuid in one.waits_for}
         cost = {uuid: self.waited(uuid).value for uuid in sorted(seen)}
         named = [uuid for uuid, value in cost.items() if value >= NAMED]
         waits = {uuid: self.share(partial(_own, uuid=uuid, kind=Spent.LOCAL_RANK)).value for uuid in named}
         free = [uuid for uuid in named if waits[uuid] < HALF * cost[uuid]]
+        if self.judged is self.short and self.long:
+            own = {uuid: _own(self.long, uuid, Spent.LOCAL_RANK) for uuid in free}
+            free = [uuid for uuid in free if own[uuid] < HALF * _waited(self.long, uuid)]
         return sorted(free, key=lambda uuid: -cost[uuid])
 
     def unnamed(self) -> TimeShare:
@@ -89,6 +96,20 @@ class JobSpending:
         """Return for each GPU (UUID) the share in which nothing ran on it."""
         every = {one.gpu: None for one in (*self.judged, *self.short)}
         return {uuid: self._started(partial(_own, uuid=uuid, kind=Spent.IDLE)) for uuid in every}
+
+    def idler(self, uuid: str, rest: Sequence[str]) -> float:
+        """Return by how much of the time a GPU is idler than the median of others."""
+
+        def more(gpus: Gpus) -> float:
+            others = [_own(gpus, other, Spent.IDLE) for other in rest]
+            return _own(gpus, uuid, Spent.IDLE) - low_median(others)
+
+        early = covered(self.long) < COVERED
+        return (
+            min(more(gpus) for gpus in (self.long, self.short) if gpus)
+            if early
+            else self._started(more).value
+        )
 
     def unknown(self) -> TimeShare:
         """Return the mean share that is not attributed to anything."""
@@ -181,6 +202,11 @@ def shares_of(gpus: Gpus) -> dict[str, float]:
 
 def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:
     return [one for one in gpus if one.gpu != uuid and one.waits_for.get(uuid, 0.0) >= WAITS]
+
+
+def _waited(gpus: Gpus, uuid: str) -> float:
+    """Return for which share a GPU is waited for, the mean of those that wait for it at all."""
+    return _mean([one.waits_for[uuid] for one in _waiting(gpus, uuid)])
 
 
 def _own(gpus: Gpus, uuid: str, kind: Spent) -> float:

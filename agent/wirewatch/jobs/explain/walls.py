@@ -21,7 +21,7 @@ from wirewatch.jobs.explain.evidence import (
     JobGpu,
     Wall,
 )
-from wirewatch.jobs.explain.late import DISAGREES, late_walls
+from wirewatch.jobs.explain.late import DISAGREES, LESS_ACTIVE, late_walls
 from wirewatch.jobs.explain.ranks import communicators, rank_name
 from wirewatch.jobs.explain.spending import (
     HALF,
@@ -201,10 +201,13 @@ def _spinning(evidence: JobEvidence, spent: JobSpending) -> str:
 def idle_wall(evidence: JobEvidence, spent: JobSpending, accused: Collection[str]) -> JobAnswer | None:
     """Return the answer where nothing runs on GPUs for much of the time; None elsewhere.
 
-    Every GPU counts by itself: where some are idle and the others are not, these may wait for them.
+    Some GPUs are named where the others are clearly less idle: these may wait for them.
     """
     shares = {uuid: one.value for uuid, one in spent.idle().items()}
     idle = [g for g in evidence.gpus if shares.get(g.uuid, 0.0) >= LEAST_IDLE and g.uuid not in accused]
+    rest = [uuid for uuid, share in shares.items() if share < LEAST_IDLE]
+    if rest:
+        idle = [gpu for gpu in idle if spent.idler(gpu.uuid, rest) >= LESS_ACTIVE]
     if not idle:
         return None
     every = len(idle) == len(evidence.gpus)

@@ -10,7 +10,7 @@ from wirewatch.jobs.explain.ranks import communicators
 from wirewatch.jobs.explain.spending import HALF, NAMED, JobSpending, TimeShare
 from wirewatch.jobs.explain.words import operation, percent, rate
 from wirewatch.jobs.ledger.spent import Spent, is_share
-from wirewatch.jobs.times import OperationTimes, RunningJob
+from wirewatch.jobs.times import JobRemarkKind, OperationTimes, RunningJob
 
 MOST, LEAST = 0.5, 0.2
 """Of what the collectives put on a wire: from which part on NVLink carries it, up to which it does not."""
@@ -18,6 +18,8 @@ MUCH = 0.6
 """Share of the expected time on the wire; more beyond it is not explained by work beside collectives.
 
 They reach 67 % of their bus bandwidth and more (ADR 0095)."""
+_RAIL = "the rail has two ends: another node's NIC may be the slow one"
+_ELSEWHERE = "what holds the job up is on another node: this one cannot say which"
 
 
 def timed_rows(job: RunningJob | Absent) -> tuple[OperationTimes, ...]:
@@ -137,14 +139,17 @@ def _wire_advice(explained: Sequence[str], witnesses: Sequence[str]) -> tuple[st
 
 
 def _elsewhere(evidence: JobEvidence, spent: JobSpending | None) -> JobAnswer | None:
-    text = next((one.elsewhere for one in communicators(evidence) if one.elsewhere), "")
+    """Return the answer for a slow rail, or else for a rank or a wire of another node."""
+    remarks = () if isinstance(evidence.job, Absent) else evidence.job.remarks
+    rail = next((one.text for one in remarks if one.kind is JobRemarkKind.RAIL), "")
+    text = rail or next((one.elsewhere for one in communicators(evidence) if one.elsewhere), "")
     share = spent.of(Spent.OTHER_NODE) if spent else None
     if not text and (share is None or share.value < NAMED):
         return None
     answer = JobAnswer(
-        Wall.LATE_RANK, f"Collectives: {text or 'the GPUs wait for another node'}.", Certainty.MEDIUM,
-        because=(text,) if text else (),
-        doubts=("what holds the job up is on another node: this one cannot say which",),
+        Wall.SLOW_WIRE if rail else Wall.LATE_RANK,
+        f"Collectives: {text or 'the GPUs wait for another node'}.", Certainty.MEDIUM,
+        because=(text,) if text else (), doubts=(_RAIL if rail else _ELSEWHERE,),
         advice=("run `wirewatch explain` on the job's other nodes: one of them names the rank or the wire",),
     )  # fmt: skip
     return answer if share is None else weighed(answer, share)

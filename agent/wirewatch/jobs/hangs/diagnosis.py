@@ -1,4 +1,4 @@
-"""What two looks at a job that seems to hang show: its kind, and whom it waits for. Pure.
+"""The diagnosis by two looks at a job that seems to hang: its kind, and whom it waits for. Pure.
 
 The rules are those of docs/hangs.md. One look is never enough: counts that differ are usual in a job at
 work, and only two answers show that they stand still.
@@ -146,7 +146,7 @@ def diagnose(case: HungCase) -> Diagnosis:
 
 
 def _by_reports(case: HungCase, older: RasReport, newer: RasReport) -> Diagnosis:
-    """What two answers of RAS show of a job whose processes all run."""
+    """Diagnose by two answers of RAS a job whose processes all run."""
     failed = [(one, rank) for one, rank in _ranks(newer) if rank.errors]
     if failed:
         named = tuple(_culprit(case, rank, ", ".join(rank.errors)) for _, rank in failed)
@@ -233,7 +233,7 @@ def _silence(case: HungCase, rank: RasRank, pid: int) -> str:
 
 
 def _advanced(older: RasReport, newer: RasReport) -> bool:
-    """Whether any rank has launched anything between two answers; only ranks in both are compared."""
+    """Tell whether any rank has launched anything between two answers; only ranks in both are compared."""
     before = {
         (one.hash, one.secondary, rank.rank): rank.counts for one, rank in _ranks(older) if rank.counts
     }  # fmt: skip
@@ -307,8 +307,7 @@ def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[ProcessWor
     work = next((one.text for one in works if one.text), "")
     unseen = next((one.unseen for one in works if one.unseen), "")
     if work and case.held < case.policy.busy:
-        hint = f"it {work}: a compile, a checkpoint?"
-        return Diagnosis(None, f"{_joined(named)}; {hint}", tuple(named), busy=True)
+        return _at_work(named, work)
     if unseen and not work and case.held < case.policy.unseen:
         text = f"{_joined(named)}; whether it is at work cannot be seen here ({unseen})"
         return Diagnosis(None, text, tuple(named))
@@ -318,6 +317,11 @@ def _waited(case: HungCase, named: Sequence[Culprit], works: Sequence[ProcessWor
     dark = f"at work cannot be seen: {unseen}" if unseen else f"at work on files cannot be seen: {files}"
     doubt = f" (it {work})" if work else f" (whether it is {dark})" if unseen or files else ""
     return _found(case, HangKind.ASYMMETRIC, named, f"the others wait in what it has not launched{doubt}")
+
+
+def _at_work(named: Sequence[Culprit], work: str) -> Diagnosis:
+    """Say that a job waits for processes that work."""
+    return Diagnosis(None, f"{_joined(named)}; it {work}: a compile, a checkpoint?", tuple(named), busy=True)
 
 
 def _symmetric(case: HungCase, report: RasReport) -> Diagnosis:
@@ -372,32 +376,23 @@ def _on_gpus(case: HungCase, keys: Sequence[str]) -> list[int]:
 
 
 def _unasked(case: HungCase, why: Absent) -> Diagnosis:
-    """What can be said where RAS cannot: for long nothing, then what the GPUs show."""
+    """Say what can be said where RAS cannot: for long nothing, then what the GPUs show."""
     if not case.job.moved and not value_or(case.newer.listeners, ()):
         return Diagnosis(None, f"nothing shows that its processes use NCCL: {why}", goes_on=True)
     pids = _on_gpus(case, _idle(case))
     works = [_work(case, pid) for pid in pids]
     work = next((one.text for one in works if one.text), "")
     named = tuple(_culprit_here(case, pid, "its GPU is idle while others wait") for pid in pids)
-    seen = pids and not any(
-        one.unseen or _files_unseen(case, pid) for one, pid in zip(works, pids, strict=True)
-    )
+    looks = [case.newer.processes.get(pid) for pid in pids]
+    unread = any(look is None or isinstance(look.files, Absent) for look in looks)
+    seen = pids and not unread and not any(one.unseen for one in works)
     policy = case.policy
     asleep = min(policy.asleep, policy.unasked) if seen and case.job.moved else policy.unasked
-    wait = policy.busy if work else asleep
-    if case.held < wait:
-        doing = (
-            f"{_joined(named)}; it {work}: a compile, a checkpoint?" if work else f"nobody says more: {why}"
-        )
-        return Diagnosis(None, doing, named if work else (), busy=bool(work))
+    if case.held < (policy.busy if work else asleep):
+        return _at_work(named, work) if work else Diagnosis(None, f"nobody says more: {why}")
     doubt = f" (it {work})" if work else ""
     what = f"RAS does not say more, such as the collective in which they wait{doubt}: {why}"
     return _found(case, HangKind.SUSPECTED, named, what)
-
-
-def _files_unseen(case: HungCase, pid: int) -> bool:
-    process = case.newer.processes.get(pid)
-    return process is None or isinstance(process.files, Absent)
 
 
 def _found(case: HungCase, kind: HangKind, named: Sequence[Culprit], what: str) -> Diagnosis:
@@ -454,7 +449,7 @@ def _named(who: str, what: str, gpu: Gpu | None, pid: int) -> Culprit:
 
 
 def _snapshot(case: HungCase) -> str:
-    """What was seen, to be kept when the job is gone: processes, and each communicator's counts."""
+    """Return what was seen, to be kept when the job is gone: processes, and each communicator's counts."""
     lines = []
     for pid, one in sorted(case.newer.processes.items()):
         lines.append(f"{_on(case.gpu(pid))}process {pid}, state {one.state}")

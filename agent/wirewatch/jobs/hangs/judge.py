@@ -98,30 +98,20 @@ _RULE_OF: Mapping[HangKind, Rule] = dict(zip(HangKind, RULES[:-1], strict=True))
 def judge(
     memory: HangMemory, ok: Ok[HangReading], policy: HangPolicy, _expect: Expect
 ) -> tuple[HangMemory, tuple[Finding, ...]]:
-    """What a reading means; pure.
-
-    Returns:
-        The memory with the jobs as they are now, and a finding for each hang and each open RAS.
-    """
+    """Return the memory with the jobs as they are now, and findings of hangs and of an open RAS; pure."""
     reading = ok.value
     gpus = {item.gpu.key: item.gpu for item in reading.gpus}
     jobs = followed(memory.jobs, ok, policy)
     for owner, look in reading.looks.items():
         if owner in jobs and jobs[owner].since is not None:
             jobs[owner] = _looked(jobs[owner], look, reading, gpus, ok, policy)
-    jobs = {
-        owner: replace(job, standing=standing(job, reading.loads, gpus, ok, policy))
-        for owner, job in jobs.items()
-    }
+    still = {owner: standing(job, reading.loads, gpus, ok, policy) for owner, job in jobs.items()}
+    jobs = {owner: replace(job, standing=still[owner]) for owner, job in jobs.items()}
     known = {key: load.supported for key, load in reading.loads.items() if not isinstance(load, Absent)}
     memory = replace(
-        _remembered(memory, jobs, ok.at),
-        jobs=jobs,
-        supported={**memory.supported, **known},
-        asked=memory.asked + bool(reading.looks),
-        owners=reading.owners,
-        owned=reading.owned,
-    )
+        _remembered(memory, jobs, ok.at), jobs=jobs, supported={**memory.supported, **known},
+        asked=memory.asked + bool(reading.looks), owners=reading.owners, owned=reading.owned,
+    )  # fmt: skip
     if reading.listeners is not None:
         found = sorted({one.address for one in reading.listeners if one.open})
         memory = replace(memory, listened=ok.mono, open=tuple(found))
@@ -142,7 +132,7 @@ def _hanging(jobs: Iterable[WatchedJob]) -> Iterator[HangingJob]:
 
 
 def watches(reading: HangReading) -> bool:
-    """Whether there is a GPU here whose use can be read."""
+    """Tell whether there is a GPU here whose use can be read."""
     return any(not isinstance(load, Absent) for load in reading.loads.values())
 
 

@@ -28,7 +28,7 @@ class HangOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class HangPolicy(Strict):
-    """What a hang looks like from outside, and when RAS is asked about it."""
+    """Limits of what a hang looks like from outside, and when RAS is asked about it."""
 
     after: float = 8.0
     """How long a job must look stuck before anybody is asked. [seconds]"""
@@ -56,11 +56,11 @@ class HangPolicy(Strict):
     """Bytes over NVLink between two polls that show that the job uses NVLink at all. [bytes]"""
     files: float = 1e6
     """Rate at which a process that reads and writes files is at work and not stuck. [bytes/s]"""
-    cpu: float = 0.1
-    """Share of one core from which on a process is at work and not stuck. [share]"""
+    cpu: float = 0.03
+    """Share of one core from which on a process is at work and not stuck: an upload takes little. [share]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         return wrong_settings(
             self,
             (
@@ -77,7 +77,7 @@ class HangPolicy(Strict):
 
 
 class HangKind(Enum):
-    """What kind of hang it is; SUSPECTED: it looks like one, and nobody could be asked."""
+    """The kind of a hang; SUSPECTED: it looks like one, and nobody could be asked."""
 
     STOPPED = "stopped"
     ASYMMETRIC = "asymmetric"
@@ -281,7 +281,7 @@ class KeptJob:
 
 @dataclass(frozen=True, slots=True)
 class KeptHangs:
-    """What is kept over restarts of the agent: the newest hangs, `total` by kind, and the jobs by owner.
+    """Kept over restarts of the agent: the newest hangs, `total` by kind, and the jobs by owner.
 
     Without the jobs one that hangs would never be found again: it moves no byte that shows that it began.
     """
@@ -341,27 +341,18 @@ class HangFacts:
 
 
 HANG = Metric(
-    "job_hang",
-    Kind.GAUGE,
-    ("kind",),
-    "1 while a job on this node hangs in this way, 0 while none does.",
-    panel=Panel("Jobs that hang, by kind", limits=((0, "green"), (1, "orange"))),
-    tier=Tier.CORE,
-)
+    "job_hang", Kind.GAUGE, ("kind",), "1 while a job on this node hangs in this way, 0 while none does.",
+    panel=Panel("Jobs that hang, by kind", limits=((0, "green"), (1, "orange"))), tier=Tier.CORE,
+)  # fmt: skip
 HANGS = Metric(
-    "job_hangs_total",
-    Kind.COUNTER,
-    ("kind",),
-    "Hangs of jobs found since the agent's state was created.",
+    "job_hangs_total", Kind.COUNTER, ("kind",), "Hangs of jobs found since the agent's state was created.",
     undrawn="each hang is a step of the gauge job_hang, which is drawn",
-)
+)  # fmt: skip
 ASKED = Metric(
-    "job_ras_looks_total",
-    Kind.COUNTER,
-    (),
+    "job_ras_looks_total", Kind.COUNTER, (),
     "Times that the RAS of jobs was asked, which happens only when a hang is suspected.",
     undrawn="it proves to an operator that jobs are left alone; there is nothing to see in it",
-)
+)  # fmt: skip
 METRICS = (HANG, HANGS, ASKED)
 
 
@@ -375,7 +366,7 @@ def samples(_reading: HangReading, memory: HangMemory) -> Iterable[Sample]:
 
 
 def keep(memory: HangMemory) -> KeptHangs:
-    """What of the memory outlives the process."""
+    """Return the part of the memory that outlives the process."""
     jobs = {
         owner: KeptJob(
             {gpu: tuple(sorted(pids)) for gpu, pids in job.processes.items()}, job.moved,

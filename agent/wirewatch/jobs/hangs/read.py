@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from wirewatch.core.collector import GpuReading, read_gpus
 from wirewatch.core.jobs import RasListener, RasReport
-from wirewatch.core.nvml import Supported, as_float, as_int, ask_gpu, member
+from wirewatch.core.nvml import Supported, as_float, as_watts, ask_gpu, listed_processes, member
 from wirewatch.core.owners import PROBE, process_owner, state_and_parent
 from wirewatch.core.ports import ALL_LINKS, Gpu, Hardware, Nvml, Question, Ras, Sysfs
 from wirewatch.core.types import Absent, Json, Why, value_or, whole
@@ -78,7 +78,7 @@ def read(hardware: Hardware, memory: HangMemory, options: HangOptions) -> HangRe
 
 
 def still_stuck(job: WatchedJob, reading: HangReading) -> bool:
-    """Whether a job looks as it did at the last poll: some GPU all busy, and no byte since."""
+    """Tell whether a job looks as it did at the last poll: some GPU all busy, and no byte since."""
     loads = [load for key, load in reading.loads.items() if key in job.processes]
     known = [load for load in loads if not isinstance(load, Absent)]
     busy = any(not isinstance(load.busy, Absent) and load.busy >= ALL_BUSY for load in known)
@@ -124,7 +124,7 @@ def _listeners(ras: Ras, owners: Mapping[int, str]) -> Sequence[RasListener]:
 
 
 def _elsewhere(ras: Ras, there: Sequence[RasListener] | Absent) -> bool:
-    """Whether the job's RAS listens where we cannot reach it: in a network namespace of its own."""
+    """Tell whether the job's RAS listens where we cannot reach it: in a network namespace of its own."""
     here = ras.listeners()
     if isinstance(there, Absent) or isinstance(here, Absent):
         return False
@@ -206,10 +206,10 @@ def _load(
     asked = ask_gpu(nvml, gpu.key, (PROCESSES, UTILIZATION, POWER), known, (LIMIT,))
     if isinstance(asked, Absent):
         return asked
-    processes, use = _listed(asked.json(PROCESSES)), asked.json(UTILIZATION)
+    processes, use = listed_processes(asked.json(PROCESSES)), asked.json(UTILIZATION)
     load = GpuLoad(
-        processes, _share(use, "gpu"), _watts(asked.number(POWER)), _watts(asked.number(LIMIT)), NOT_COUNTED,
-        asked.supported, _share(use, "memory"),
+        processes, _share(use, "gpu"), as_watts(asked.number(POWER)), as_watts(asked.number(LIMIT)),
+        NOT_COUNTED, asked.supported, _share(use, "memory"),
     )  # fmt: skip
     here = () if isinstance(processes, Absent) else processes
     if not here or not (due or any((pid or 0) not in pids for pid in here)):
@@ -228,19 +228,6 @@ def _share(use: Json | Absent, of: str) -> float | Absent:
     return percent if isinstance(percent, Absent) else percent / 100
 
 
-def _watts(milliwatts: float | Absent) -> float | Absent:
-    return milliwatts if isinstance(milliwatts, Absent) else milliwatts / 1000
-
-
-def _listed(answer: Json | Absent) -> frozenset[int | None] | Absent:
-    if isinstance(answer, Absent):
-        return answer
-    if not isinstance(answer, list | tuple):
-        return Absent(Why.MALFORMED, f"not a list of processes: {answer!r}")
-    found = (as_int(member(one, "pid")) for one in answer)
-    return frozenset(None if isinstance(pid, Absent) else pid for pid in found)
-
-
 def _pids(item: GpuReading[GpuLoad]) -> Iterable[int]:
     listed = () if isinstance(item.value, Absent) else value_or(item.value.processes, ())
     return (pid for pid in listed if pid is not None)
@@ -253,7 +240,7 @@ def _named(answers: Sequence[RasReport] | Absent) -> Sequence[int]:
 
 
 def _about(sysfs: Sysfs, owner: str) -> str:
-    """Whose a job is, in words; a pod by its name, as far as its log folder shows that."""
+    """Return the owner of a job in words; a pod by its name, as far as its log folder shows that."""
     kind, _, name = owner.partition(":")
     if kind == "slurm":
         return f"Slurm job {name}"

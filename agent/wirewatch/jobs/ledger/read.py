@@ -6,7 +6,7 @@ No NVLink counter and no GPM is asked here: the first are dear, and the second d
 from collections.abc import Mapping, Sequence
 
 from wirewatch.core.collector import read_gpus
-from wirewatch.core.nvml import MIG_MODE, Supported, as_float, ask_gpu, listed_processes, member
+from wirewatch.core.nvml import MIG_MODE, Supported, as_float, as_watts, ask_gpu, listed_processes, member
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question, Sysfs
 from wirewatch.core.types import Absent, Why, value_or, whole
 from wirewatch.jobs.ledger.model import (
@@ -96,9 +96,5 @@ def _sight(nvml: Nvml, gpu: Gpu, known: Supported, *, used: bool) -> GpuSight | 
     busy = as_float(member(asked.json(USE[0]), "gpu"))
     return GpuSight(
         processes, busy if isinstance(busy, Absent) else min(1.0, max(0.0, busy / 100)),
-        _watts(asked.number(USE[1])), _watts(asked.number(LIMIT)), asked.supported,
+        as_watts(asked.number(USE[1])), as_watts(asked.number(LIMIT)), asked.supported,
     )  # fmt: skip
-
-
-def _watts(milliwatts: float | Absent) -> float | Absent:
-    return milliwatts if isinstance(milliwatts, Absent) else milliwatts / 1000

@@ -30,7 +30,7 @@ NAME = "jobs"
 def judge(
     memory: JobsMemory, ok: Ok[JobsReading], policy: JobsPolicy, _expect: Expect
 ) -> tuple[JobsMemory, tuple[Finding, ...]]:
-    """What a reading of the rings means; pure but for a line in the log when a hint begins or ends."""
+    """Judge a reading of the rings; pure but for a line in the log when a hint begins or ends."""
     judged = judge_rings(memory, ok, policy)
     facts = facts_of(judged, ok, policy)
     known, now = (

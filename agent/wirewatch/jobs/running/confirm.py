@@ -206,7 +206,7 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
 
 
 def elsewhere(memory: CommunicatorMemory, nodes: int, policy: JobsPolicy) -> str:
-    """That all ranks here wait alike for one of another node, in words; empty where that is not so.
+    """Say that all ranks here wait alike for one of another node; empty where that is not so.
 
     What a communicator over several nodes should take is not known here: it is held against its own best, of
     as long as it has lived.

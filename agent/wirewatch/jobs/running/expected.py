@@ -1,4 +1,4 @@
-"""What NCCL's defaults should give a communicator's collectives here, and what explains a gap. Pure."""
+"""The speed due to a communicator's collectives by NCCL's defaults here, and what explains a gap. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _COSTS = {
 def conditions_of(
     around: JobSurroundings, gpus: Sequence[str], nodes: int, settings: Mapping[str, str]
 ) -> Conditions | Absent:
-    """What the expected busbw of these GPUs (by UUID) follows from.
+    """Return what the expected busbw of these GPUs (by UUID) follows from.
 
     Returns:
         Absent where ranks are on other nodes, or the GPUs or their wires are not known.
@@ -116,7 +116,7 @@ def _within_tree(row: OperationTimes, conditions: Conditions) -> OperationTimes:
 
 
 def _expect(conditions: Conditions, row: OperationTimes) -> TapExpectation | Absent:
-    """What is expected at this size; of a Ring where NVLS is due, and may not be offered, that of a Ring.
+    """Expect of a Ring what a Ring gives at this size, also where NVLS is due: it may not be offered.
 
     Whether the driver offers multicast is not known here. Where it does not, Ring is NCCL's default.
     """
@@ -147,5 +147,5 @@ def _ways(row: OperationTimes, due: TapExpectation | None) -> tuple[str, ...]:
 
 
 def _other(ran: str, due: str) -> bool:
-    """Whether another algorithm ran than is due; sends and receives have none to choose."""
+    """Tell whether another algorithm ran than is due; sends and receives have none to choose."""
     return ran.upper().replace("_", "") != due.upper() and due.upper() in {RING.upper(), NVLS.upper()}

@@ -1,4 +1,4 @@
-"""What is offered to other rooms: running jobs with their communicators, GPUs, hints and remarks. Pure."""
+"""Facts for other rooms: running jobs with their communicators, GPUs, hints and remarks. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -13,9 +13,10 @@ from wirewatch.jobs.running.expected import conditions_of, inside_settings
 from wirewatch.jobs.running.grouping import JobGroup, settings_of_rank
 from wirewatch.jobs.running.judge import JudgedCommunicator, JudgedRings
 from wirewatch.jobs.running.model import MOST_REFUSED, JobsMemory, JobsPolicy, JobsReading
-from wirewatch.jobs.running.spending import GpuShares, shares, summed, with_the_busiest
+from wirewatch.jobs.running.spending import TimeShares, shares, summed, with_the_busiest
 from wirewatch.jobs.running.windows import too_few
 from wirewatch.jobs.times import (
+    NO_REFERENCE,
     CommunicatorTimes,
     CommunicatorWindow,
     GpuTime,
@@ -99,11 +100,12 @@ def _gpus(
     if not any(ring.sends for found in grown.values() for ring in found) and _all_timed(ours):
         known = with_the_busiest(known)
     for gpu, rank in sorted(ranks.items(), key=lambda item: (len(item[1].index), item[1].index, item[0])):
-        found = known.get(gpu, GpuShares())
+        found = known.get(gpu, TimeShares())
         yield GpuTime(
             gpu, rank.index,
             in_collectives=min(1.0, found.in_collectives), waiting=found.waiting, late=found.late,
-            waits=found.waits, beyond=found.beyond, measured=gpu in known,
+            beyond=NO_REFERENCE if found.beyond is None else found.beyond, waits=found.waits,
+            measured=gpu in known,
             calls=_folded(sum, (ring.calls for ring in grown.get(gpu, ()))),
             bytes=_folded(sum, (ring.bytes for ring in grown.get(gpu, ()))),
         )  # fmt: skip

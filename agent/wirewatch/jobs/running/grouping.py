@@ -184,9 +184,5 @@ def _job(groups: Sequence[RingGroup], processes: Mapping[str, RingProcess]) -> J
     owners = sorted({processes.get(ring.name, _UNKNOWN).owner for ring in rings} - {""})
     pids = [ring.host_pid for ring in rings if not isinstance(ring.host_pid, Absent)]
     lowest = min(pids) if pids else min(ring.pid for ring in rings)
-    return JobGroup(
-        owners[0] if owners else f"pid:{lowest}",
-        tuple(owners),
-        rings[0].uid,
-        tuple(sorted(group.key for group in groups)),
-    )
+    keys = tuple(sorted(group.key for group in groups))
+    return JobGroup(owners[0] if owners else f"pid:{lowest}", tuple(owners), rings[0].uid, keys)

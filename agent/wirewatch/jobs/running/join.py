@@ -32,7 +32,7 @@ MOST_NEW, RUN = 512, 32
 
 @dataclass(frozen=True, slots=True)
 class RankRecords:
-    """What one rank timed since the last poll."""
+    """The collectives that one rank timed since the last poll."""
 
     rank: int
     calls: tuple[TimedCollective, ...]
@@ -54,7 +54,7 @@ def records_of(readings: Iterable[RingReading]) -> tuple[RankRecords, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """What all local ranks timed, with their `records`; `front`: those of the one right in front of it.
+    """The collectives that all local ranks timed, with `records`; `front`: records of the one right in front.
 
     `memory`: without these collectives in its window.
     """
@@ -69,11 +69,11 @@ def join(
     memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int,
     patience: int = PATIENCE, most: int = MOST_JOINED,
 ) -> Complete:  # fmt: skip
-    """What is complete now; what waits too long is counted as partial.
+    """Return what is complete now; what waits too long is counted as partial.
 
     Args:
         memory: of before.
-        records: what each rank timed since the last poll.
+        records: of each rank, timed since the last poll.
         ranks: those that must have timed a collective for it to count.
         poll: the number of this poll.
         patience: polls for which a collective waits for other ranks.
@@ -89,14 +89,11 @@ def join(
     calls = {**dict([memory.front] if memory.front else []), **every}
     before = gaps(calls, front)
     new = replace(
-        memory,
-        pending={key: left[key] for key in newest},
-        ended=_ended(memory.ended, whole),
-        front=_front(every, ranks) or memory.front,
+        memory, pending={key: left[key] for key in newest}, ended=_ended(memory.ended, whole),
+        front=_front(every, ranks) or memory.front, joined=memory.joined + len(once),
         partial=memory.partial + len(pending) - len(whole) - len(newest),
         replayed=memory.replayed + sum(one.replayed for one in whole.values()),
-        joined=memory.joined + len(once),
-    )
+    )  # fmt: skip
     joined = {key: _joined(key, one, ranks, before.get(key)) for key, one in once.items()}
     return Complete(new, joined, calls, {key: calls[one] for key, one in front.items()})
 
@@ -109,7 +106,7 @@ def _usable(call: TimedCollective) -> bool:
 def _grown(
     memory: CommunicatorMemory, records: Sequence[RankRecords], poll: int
 ) -> dict[CallKey, PendingCall]:
-    """What waits, with what came. A record that comes twice is another replay of a captured graph."""
+    """Return what waits, with what came. A record that comes twice is another replay of a captured graph."""
     known, ended = memory.pending, memory.ended
     grown: dict[CallKey, dict[int, TimedCollective]] = {}
     replayed = set[CallKey]()
@@ -202,18 +199,10 @@ def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: floa
     sizes = {one.size_bytes for one in records.values()}
     ways = Counter((one.algorithm, one.protocol, one.channels) for one in records.values())
     algorithm, protocol, channels = min(ways, key=lambda way: (-ways[way], way))
-    return JoinedCollective(
-        op=key[0],
-        sequence=key[1],
-        # Ranks that do not agree on the size are wrong about it, or not of one collective.
-        bytes=sizes.pop() if len(sizes) == 1 else None,
-        algorithm=algorithm,
-        protocol=protocol,
-        channels=channels,
-        at=min(one.enqueued for one in records.values()),
-        seconds={rank: one.seconds for rank, one in records.items()},
-        before=before,
-    )
+    # Ranks that do not agree on the size are wrong about it, or not of one collective.
+    size, at = sizes.pop() if len(sizes) == 1 else None, min(one.enqueued for one in records.values())
+    seconds = {rank: one.seconds for rank, one in records.items()}
+    return JoinedCollective(*key, size, algorithm, protocol, channels, at, seconds, before)
 
 
 def keep(

@@ -158,7 +158,7 @@ def _joined(
     memory: JobsMemory, groups: Mapping[CommunicatorKey, RingGroup], rings: Mapping[str, RingProgress],
     poll: int, most: int,
 ) -> tuple[dict[CommunicatorKey, CommunicatorMemory], dict[ProcessKey, tuple[ProcessSpan, ...]]]:  # fmt: skip
-    """What is remembered of each communicator with what is complete now, and of each process where it was."""
+    """Return the memory of each communicator with what is complete now, and where each process was."""
     known = {key: _known(memory.communicators.get(key), group) for key, group in groups.items()}
     complete = {
         key: _complete(known[key], group, poll, most)
@@ -171,7 +171,7 @@ def _joined(
 
 
 def _known(known: CommunicatorMemory | None, group: RingGroup) -> CommunicatorMemory:
-    """What is remembered of a communicator, and of other ranks than before only how much."""
+    """Return what is remembered of a communicator, and of other ranks than before only how much."""
     who = tuple((one.ring.rank, str(one.ring.gpu)) for one in group.rings)
     memory = known or CommunicatorMemory(ranks=who)
     if memory.ranks == who:
@@ -211,11 +211,9 @@ def _communicator(
 
 
 def _with_siblings(
-    ours: Sequence[JudgedCommunicator],
-    reading: JobsReading,
-    rings: Mapping[str, RingProgress],
+    ours: Sequence[JudgedCommunicator], reading: JobsReading, rings: Mapping[str, RingProgress],
     policy: JobsPolicy,
-) -> dict[CommunicatorKey, JudgedCommunicator]:
+) -> dict[CommunicatorKey, JudgedCommunicator]:  # fmt: skip
     """The communicators of a job that have siblings over several nodes, each with one rank here."""
     by_key = {one.group.key: one for one in ours if one.fresh and one.doubt is TimesDoubt.ALONE}
     new = {}
@@ -303,5 +301,5 @@ def _witnesses(
 
 
 def _concerns(witness: Witness, gpus: frozenset[str]) -> bool:
-    """Whether a finding is about the node as a whole, or about a GPU of the communicator."""
+    """Tell whether a finding is about the node as a whole, or about a GPU of the communicator."""
     return not witness.subject.uuid or witness.subject.uuid in gpus

@@ -1,4 +1,4 @@
-"""What a job loses by a rank that is late: of all that the others wait, what makes its steps longer. Pure.
+"""The time that a job loses by a late rank: of all that others wait, what makes its steps longer. Pure.
 
 Without overlap all ranks meet in each collective, and all waiting is lost. Where computing goes on beside the
 collectives of a step, a rank that is 0.1 ms late is waited for in each of them, and the step takes 0.1 ms
@@ -7,7 +7,7 @@ longer once. What is lost is the lateness that is new (ADR 0075).
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,6 +28,9 @@ SLOWEST, HELD_UP = 0.35, 0.2
 what comes at once, or after long stretches, is rather that it was held up, by its loader for example."""
 ALIKE = 0.2
 """Lateness that differs by no more is of a GPU that is much slower, after stretches that are alike."""
+KEEPS, FALLS = 0.5, 0.6
+"""Of lateness that computing does not explain, what lateness in front may leave, where ranks stay behind; and
+how often it must grow, or shrink, twice in a row. Where ranks meet it does so a third of the time."""
 QUEUED = 0.1
 """A collective in front of which the rank computed less than such a part of its mean was queued: it was ready
 before the one in front ended, and shows nobody's lateness."""
@@ -46,7 +49,7 @@ class Lateness:
 
     @property
     def ahead(self) -> bool:
-        """Whether the next rank had done its computing while it waited in the collective in front."""
+        """Tell whether the next rank had done its computing while it waited in the collective in front."""
         return self.own - self.late <= WENT_AHEAD * self.own
 
 
@@ -76,19 +79,71 @@ def lost_by(
 
 
 def overlap(found: Sequence[JoinedCollective], rank: int, *, surely: bool = False) -> bool:
-    """Whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
+    """Tell whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
 
-    It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, or where its
-    lateness after far longer stretches of computing is far less, for these, than usual. There what is queued
-    counts too: it is waited for as long. A pause in each step looks alike; `surely`: no slow GPU is so late.
+    It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, where it falls
+    ever more behind, or where its lateness after far longer stretches of computing is far less, for these,
+    than usual. There what is queued counts too: it is waited for as long. A pause in each step looks like the
+    last of these; `surely`: no slow GPU is so late, and the rank stays behind.
     """
     known, every = _known(found, rank), _every(found, rank)
     usual, (apart, long) = _share(every), _long(every)
     ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
     grows = usual > SLOWEST and _spread(known) > ALIKE
     short = [one for one in every if one.computed < APART * low_median([one.computed for one in every])]
-    far = apart and long < NEW * usual and (not surely or _share(short) > SLOWEST)
-    return usual > 0 and (ahead or grows or far)
+    stays, falls = beside(found, (rank,))
+    far = apart and long < NEW * usual and (not surely or (stays and _share(short) > SLOWEST))
+    return usual > 0 and (ahead or grows or far or (stays and falls))
+
+
+def beside(found: Sequence[JoinedCollective], ranks: Collection[int]) -> tuple[bool, bool]:
+    """Tell whether ranks stay as late as they were for the collective in front, and fall ever more behind.
+
+    Where ranks meet in each collective, a rank is late by its computing since. Where the others compute while
+    they wait, it stays as late as it was, up to the time since the collective in front ended.
+    """
+    since = kept = 0.0
+    twice = count = 0
+    for rank in ranks:
+        known = [
+            (_after(old, rank), Lateness(new.before or 0.0, _own(new, rank), _after(new, rank)))
+            for old, new in _followed(found)
+        ]
+        share = _share([new for _, new in known])
+        since += math.fsum(abs(new.late - share * new.computed) for _, new in known)
+        # Behind or ahead still: no longer than the rank, or the others, computed since.
+        more = [new.late - min(max(old, new.late - new.own), new.own) for old, new in known]
+        kept += math.fsum(map(abs, more))
+        twice, count = twice + sum(one * two > 0 for one, two in pairwise(more)), count + len(more)
+    return kept <= KEEPS * since, twice >= FALLS * count > 0
+
+
+def fresh(found: Sequence[JoinedCollective]) -> dict[int, float]:
+    """Return by rank the part of the waiting for it that is new, where computing goes on beside collectives.
+
+    Waiting that began in the collective in front goes on and delays nothing more, unless a rank went ahead.
+    """
+    new, every = defaultdict[int, float](float), defaultdict[int, float](float)
+    for old, one in _followed(found):
+        last, before = min(one.own, key=lambda rank: one.own[rank]), min(old.own.values())
+        own = _own(one, last)
+        for rank, seconds in one.own.items():
+            waited = seconds - one.own[last]
+            ahead = own - waited <= WENT_AHEAD * own
+            every[last] += waited
+            new[last] += max(0.0, waited - (0.0 if ahead else old.own.get(rank, before) - before))
+    return {rank: new[rank] / waited for rank, waited in every.items() if waited > 0}
+
+
+def _followed(found: Sequence[JoinedCollective]) -> Iterator[tuple[JoinedCollective, JoinedCollective]]:
+    order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
+    return ((old, new) for old, new in pairwise(order) if new.before is not None)
+
+
+def _after(one: JoinedCollective, rank: int) -> float:
+    """Seconds by which a rank comes after the mean of the others."""
+    mean = math.fsum(one.own.values()) / len(one.own)
+    return (mean - one.own[rank]) * len(one.own) / (len(one.own) - 1)
 
 
 def meetings(found: Sequence[JoinedCollective], rank: int) -> list[RankMeeting]:
@@ -143,12 +198,10 @@ def maybe_held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
 
 def _far_behind(one: JoinedCollective) -> int | None:
     """Return the last rank, where it is so late that it may have been held up; most often it is not."""
-    seconds = one.own
-    if one.before is None or len(seconds) < 2:  # noqa: PLR2004
+    if one.before is None or len(one.own) < 2:  # noqa: PLR2004
         return None
-    first, second = sorted(seconds.values())[:2]
-    own = one.before + math.fsum(seconds.values()) / len(seconds) - first
-    return min(seconds, key=lambda rank: seconds[rank]) if second - first > HELD_UP * own else None
+    last = min(one.own, key=lambda rank: one.own[rank])
+    return last if gap(one.own, last) > HELD_UP * _own(one, last) else None
 
 
 def covered(found: Sequence[JoinedCollective]) -> float:
@@ -182,10 +235,12 @@ def _every(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
 
 
 def _lateness(one: JoinedCollective, rank: int) -> Lateness | None:
-    if one.before is None:
-        return None
-    own = one.before + math.fsum(one.own.values()) / len(one.own) - one.own[rank]
-    return Lateness(one.before, own, gap(one.own, rank))
+    return None if one.before is None else Lateness(one.before, _own(one, rank), gap(one.own, rank))
+
+
+def _own(one: JoinedCollective, rank: int) -> float:
+    """Seconds from the end of the collective in front until the rank came."""
+    return (one.before or 0.0) + math.fsum(one.own.values()) / len(one.own) - one.own[rank]
 
 
 def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
@@ -193,7 +248,7 @@ def _known(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
 
 
 def _long(known: Sequence[Lateness]) -> tuple[bool, float]:
-    """Whether some stretches are far longer than others, and how late the rank is after those, as a share."""
+    """Tell whether some stretches are far longer than others; and how late the rank is then, as a share."""
     longest = _longest(known)
     apart = bool(known) and longest[-1].computed >= APART * low_median([one.computed for one in known])
     return apart, _share(longest)

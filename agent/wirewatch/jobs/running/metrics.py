@@ -33,7 +33,7 @@ RATIO = Metric(
 WAIT = Metric(
     "job_wait_ratio", Kind.GAUGE, _GPU,
     "Share of the time for which this GPU's collectives wait for other GPUs, here or on other nodes, in the "
-    "last 30 s; low on the late one.", _UNPROVEN,
+    "last 12 s; low on the late one.", _UNPROVEN,
     panel=Panel("Waiting for other GPUs"),
 )  # fmt: skip
 LATE = Metric(

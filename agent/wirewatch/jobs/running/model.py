@@ -49,7 +49,7 @@ class JobsOptions(Options):
     moment early as often as not, and each window of which that is true lasts twice as long. [seconds]"""
     deadline: float = 2.0
     names: bool = False
-    """Whether series name the job that holds a GPU. Off, so that no job's name is in a label."""
+    """True if series name the job that holds a GPU. Off, so that no job's name is in a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class JobsPolicy(Strict):
     """Time after which the numbers of a job that times nothing any more are withdrawn. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         return wrong_settings(
             self,
             (("window", "longest", "resolution", "stale"), lambda v: 0 < v < math.inf, "must be above 0"),
@@ -134,7 +134,7 @@ class NvlinkSent:
 
 @dataclass(frozen=True, slots=True)
 class JobSurroundings:
-    """What other components know, by which jobs are judged; the verdict hands it in.
+    """Knowledge of other components, by which jobs are judged; the verdict hands it in.
 
     `link_rate`: bytes per second of one NVLink link each way, `links`: how many a GPU must have by the
     operator. `pins`: the operator's busbw as `Conditions` has them. `witnesses`: findings that hold now.
@@ -152,7 +152,7 @@ class JobSurroundings:
 
 @dataclass(frozen=True, slots=True)
 class RingProcess:
-    """What this machine knows of the process behind a ring.
+    """The knowledge of this machine of the process behind a ring.
 
     `owner`: such as `slurm:4711`, empty for none. `settings`: NCCL's, of its environment.
     """
@@ -297,7 +297,7 @@ class RankMeeting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommunicatorMemory:
-    """What is remembered of one communicator.
+    """The memory of one communicator.
 
     `ended`: by operation the highest number that was joined, so that a late record does not count twice.
     `front`: the last collective that was joined. `until`: by operation the last number of the newest window
@@ -338,7 +338,7 @@ class CommunicatorMemory:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkDue:
-    """What a GPU's collectives had to send so far (`due`, bytes), beside what NVLink sent.
+    """The bytes that a GPU's collectives had to send so far (`due`), beside what NVLink sent.
 
     `looked`, `sent` and `then`: when NVLink's counter was last read (monotonic seconds), its value, and what
     was due by then. `share`: what NVLink carried of what was due between the last two such moments, all of it
@@ -355,7 +355,7 @@ class NvlinkDue:
 
 @dataclass(frozen=True, slots=True)
 class JobsMemory:
-    """What one poll leaves for the next; `polls` counts them.
+    """The memory that one poll leaves for the next; `polls` counts them.
 
     `totals`: calls and bytes by GPU (UUID) and operation, which outlive their rings. `due`: by GPU. `spans`:
     the newest collectives of each process that has several communicators, in the order of their ends.

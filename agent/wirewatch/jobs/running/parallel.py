@@ -69,7 +69,7 @@ def rank_names(
 
 
 def all_to_all(group: RingGroup, rings: Rings) -> bool:
-    """Whether a communicator's sends are all_to_all, in which all ranks meet: as many on each of its ranks.
+    """Tell whether a communicator's sends are all_to_all, in which all ranks meet: as many on each rank.
 
     The ends of a pipeline send less than its middle. Two ranks do not show which it is.
     """

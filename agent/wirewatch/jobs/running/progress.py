@@ -54,7 +54,7 @@ def nvlink_due(
     known: Mapping[str, NvlinkDue], before: Mapping[str, RingProgress], now: Mapping[str, RingProgress],
     rings: Iterable[RingReading], nvlink: NvlinkSent, policy: JobsPolicy,
 ) -> dict[str, NvlinkDue]:  # fmt: skip
-    """What each GPU's collectives inside this node had to send, against what its NVLink links sent."""
+    """Hold what each GPU's collectives inside this node had to send against what its NVLink links sent."""
     due: defaultdict[str, float] = defaultdict(float)
     for one in rings:
         ring = one.ring

@@ -1,4 +1,4 @@
-"""What one of several nodes shows of the others: its own best times, and communicators that are alike. Pure.
+"""Signs on one of several nodes of the others: its own best times, and communicators that are alike. Pure.
 
 Nothing is expected of the network from one node. But a communicator is held against its own best, for as long
 as the job lives, and the data parallel groups of the ranks of a tensor parallel one against each other: they

@@ -11,24 +11,20 @@ from wirewatch.jobs.running.judge import JudgedCommunicator
 from wirewatch.jobs.running.model import JobsPolicy
 from wirewatch.jobs.running.rails import beyond_best
 from wirewatch.jobs.running.windows import under_way
-from wirewatch.jobs.times import (
-    ELSEWHERE,
-    NO_REFERENCE,
-    CommunicatorWindow,
-    JobRank,
-    OperationTimes,
-    TimesDoubt,
-)
+from wirewatch.jobs.times import ELSEWHERE, CommunicatorWindow, JobRank, OperationTimes, TimesDoubt
 
-LOOK = 30.0
-"""Seconds; windows that end in them count, each by its length. A rare stall is not in each window."""
+LOOK = 12.0
+"""Seconds; windows that end in them count, each by its length: what is over must not hide what is new."""
 MOSTLY = 0.5
 """Of waiting that is not attributed, from which part on it is said for whom it is."""
 
 
 @dataclass
-class RankShares:
-    """The shares of a rank of one communicator, as `GpuTime` has them; `beyond` is None if not known."""
+class TimeShares:
+    """The shares of a rank of one communicator, or of a GPU, as `GpuTime` has them.
+
+    `in_collectives` may be above 1 where communicators overlap; `beyond` is None if not known.
+    """
 
     in_collectives: float = 0.0
     waiting: float = 0.0
@@ -37,30 +33,19 @@ class RankShares:
     waits: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
 
-def shares(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> Iterator[tuple[JobRank, RankShares]]:
+def shares(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> Iterator[tuple[JobRank, TimeShares]]:
     """Each rank of a communicator with its shares, the mean of the windows that count, by their length."""
     windows = _windows(one, mono, policy)
     weights = [window.seconds for window in windows]
     if sum(weights) <= 0:
         weights = [1.0] * len(windows)
-    found = {rank.rank: RankShares() for rank in one.here}
+    found = {rank.rank: TimeShares() for rank in one.here}
     for window, weight in zip(windows, weights, strict=True):
         _add(found, window, weight / sum(weights), one, policy)
     yield from ((rank, found[rank.rank]) for rank in one.here)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuShares:
-    """The shares of a GPU, of all communicators; `in_collectives` may be above 1 where they overlap."""
-
-    in_collectives: float = 0.0
-    waiting: float = 0.0
-    late: float = 0.0
-    waits: Mapping[str, float] = field(default_factory=dict)
-    beyond: float | Absent = NO_REFERENCE
-
-
-def summed(found: Sequence[RankShares]) -> GpuShares:
+def summed(found: Sequence[TimeShares]) -> TimeShares:
     """The shares of a GPU from those of its ranks in several communicators."""
     waits: dict[str, float] = defaultdict(float)
     for one in found:
@@ -69,14 +54,14 @@ def summed(found: Sequence[RankShares]) -> GpuShares:
     beyond = [one.beyond for one in found if one.beyond is not None]
     waiting, total = min(1.0, sum(one.waiting for one in found)), sum(waits.values())
     fits = min(1.0, waiting / total) if total > 0 else 1.0
-    return GpuShares(
+    return TimeShares(
         sum(one.in_collectives for one in found), waiting, max(one.late for one in found),
+        min(1.0, sum(beyond)) if beyond else None,
         {cause: share * fits for cause, share in sorted(waits.items()) if share > 0},
-        min(1.0, sum(beyond)) if beyond else NO_REFERENCE,
     )  # fmt: skip
 
 
-def with_the_busiest(gpus: Mapping[str, GpuShares]) -> dict[str, GpuShares]:
+def with_the_busiest(gpus: Mapping[str, TimeShares]) -> dict[str, TimeShares]:
     """With waiting that no record attributes: as much of it is for the GPU that has most time of its own.
 
     GPUs of a job take as long for a step. Where all of their collectives are seen, the rest is their own
@@ -89,7 +74,7 @@ def with_the_busiest(gpus: Mapping[str, GpuShares]) -> dict[str, GpuShares]:
     return {gpu: one if gpu == busiest else _with(one, busiest, more) for gpu, one in gpus.items()}
 
 
-def _with(one: GpuShares, busiest: str, more: float) -> GpuShares:
+def _with(one: TimeShares, busiest: str, more: float) -> TimeShares:
     rest = one.waiting - sum(one.waits.values())
     share = min(rest, more - one.waits.get(busiest, 0.0))
     if share <= MOSTLY * rest:
@@ -98,7 +83,7 @@ def _with(one: GpuShares, busiest: str, more: float) -> GpuShares:
 
 
 def _windows(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> list[CommunicatorWindow]:
-    """Those that ended lately, the newest at least, and one under way that a slow job does not fill."""
+    """Return the windows that ended lately, the newest at least, and a slow job's that is under way."""
     *older, newest = one.memory.windows
     windows = [window for window in older if window.started + window.seconds >= mono - LOOK]
     begun = one.memory.begun
@@ -108,7 +93,7 @@ def _windows(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> list[C
 
 
 def _add(
-    found: Mapping[int, RankShares], window: CommunicatorWindow, part: float, one: JudgedCommunicator,
+    found: Mapping[int, TimeShares], window: CommunicatorWindow, part: float, one: JudgedCommunicator,
     policy: JobsPolicy,
 ) -> None:  # fmt: skip
     remote = beyond_best(one.memory, window, one.usual) if one.group.nodes > 1 else 0.0

@@ -41,7 +41,7 @@ _SOME = 3
 
 
 class ProcessTimeline:
-    """What one process did on one GPU, by its clock: `spans` in the order of their ends.
+    """The timeline of one process on one GPU, by its clock: `spans` in the order of their ends.
 
     Args:
         known: spans of earlier polls.
@@ -105,10 +105,8 @@ def _span(old: ProcessSpan | None, key: SpanKey, started: float, stopped: float,
     """A span behind the one of its operation before it; of the first one, what was before is missing."""
     if old is None:
         return ProcessSpan(key, started, stopped, started, first if first < started else None)
-    follows = key[2] == old.key[2] + 1
-    return ProcessSpan(
-        key, started, stopped, old.since if follows else started, None if follows else old.stopped
-    )
+    since, gap = (old.since, None) if key[2] == old.key[2] + 1 else (started, old.stopped)
+    return ProcessSpan(key, started, stopped, since, gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +181,7 @@ class Tracer:
         return ProcessTimeline((one for one in known if one.key[0] in mine), calls)
 
     def _is_sure(self, key: CommunicatorKey) -> bool:
-        """Whether what is not timed in its processes is rare enough beside its calls to be of no account.
+        """Tell whether its processes have few enough calls that are not timed, beside its own.
 
         Inspector's starts are by the time of its lines: they do not say what was between two of them.
         """

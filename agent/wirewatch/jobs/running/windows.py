@@ -11,7 +11,17 @@ from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.core.statistics import grouped, high_median, low_median
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import count as counted
-from wirewatch.jobs.running.lateness import covered, gap, held_up, lost_by, maybe_held_up, meetings, overlap
+from wirewatch.jobs.running.lateness import (
+    beside,
+    covered,
+    fresh,
+    gap,
+    held_up,
+    lost_by,
+    maybe_held_up,
+    meetings,
+    overlap,
+)
 from wirewatch.jobs.running.model import (
     KEPT_SLOTS,
     KEPT_WINDOWS,
@@ -347,13 +357,16 @@ def _lost(
     memory: CommunicatorMemory, ranks: Sequence[RankTime], met: Sequence[RankMeeting]
 ) -> tuple[RankTime, ...]:
     """Return the ranks without what they wait while they compute beside the collectives: nothing is lost."""
-    parts, gpus = dict[str, float](), dict(memory.ranks)
-    for one in ranks:
-        if one.behind > 0 and one.rank in gpus and overlap(memory.window, one.rank, surely=True):
-            own = [meeting for meeting in met if meeting.rank == one.rank]
-            lost = lost_by(memory.window, one.rank, one.behind, own)
-            parts[gpus[one.rank]] = 1.0 if lost is None else min(1.0, lost / one.behind)
-    return tuple(_without(one, parts) for one in ranks) if parts else tuple(ranks)
+    found, gpus, parts = memory.window, dict(memory.ranks), dict[str, float]()
+    goes_on = all(beside(found, gpus))
+    new = fresh(found) if goes_on else {}
+    for one in (one for one in ranks if one.rank in gpus):
+        lost = None
+        if one.behind > 0 and (goes_on or overlap(found, one.rank, surely=True)):
+            lost = lost_by(found, one.rank, one.behind, [own for own in met if own.rank == one.rank])
+        part = new.get(one.rank, 1.0) if lost is None else min(1.0, lost / one.behind)
+        parts[gpus[one.rank]] = part
+    return tuple(_without(one, parts) for one in ranks)
 
 
 def _without(one: RankTime, parts: Mapping[str, float]) -> RankTime:
@@ -476,7 +489,7 @@ def best_times(known: References, window: CommunicatorWindow, most: int) -> Refe
 
 
 def _alike(found: Sequence[JoinedCollective]) -> bool:
-    """Whether all ranks here took as long in most collectives, however long that was."""
+    """Tell whether all ranks here took as long in most collectives, however long that was."""
     longest = [(one.wire, max(one.seconds.values())) for one in found]
     return 2 * sum(most - wire <= SHARED_WAIT * most for wire, most in longest) > len(longest)
 

@@ -36,6 +36,7 @@ from wirewatch.jobs.explain.evidence import (
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.hangs import StandingJob
 from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, RankBehind
+from wirewatch.jobs.times import JobRemark, JobRemarkKind
 
 HIGH, MEDIUM, LOW = Certainty.HIGH, Certainty.MEDIUM, Certainty.LOW
 NO_TAP = [EvidenceSource.TAP]
@@ -277,6 +278,50 @@ def test_a_wall_that_the_ledger_does_not_show_is_a_doubt(
         assert answer.certainty is LOW
         assert "nobody waits" not in answer.sentence
         assert any("for rank 2 on GPU 2, which costs" in one for one in answer.doubts)
+
+
+@pytest.mark.parametrize("seconds", [40.0, 100.0])
+@pytest.mark.parametrize(
+    ("guard", "long", "lately", "named"),
+    [
+        ("it alone", (0.14, 0.0), (0.14, 0.0), True),
+        ("the others are hardly less idle", (0.14, 0.07), (0.14, 0.07), False),
+        ("by chance it alone of late", (0.14, 0.07), (0.2, 0.0), False),
+        ("it alone at the start", (0.2, 0.0), (0.14, 0.07), False),
+    ],
+)
+def test_a_gpu_is_named_for_being_idle_where_the_others_are_not(
+    guard: str, long: tuple[float, float], lately: tuple[float, float], seconds: float, *, named: bool
+) -> None:
+    """Garbage collection stops each rank now and then, and one of them more often than the others."""
+    both = [
+        [spent(n, idle=shares[n > 0], seconds=seconds) for n in range(RANKS)] for shares in (long, lately)
+    ]
+    answer = decide(evidence(QUIET, book=ledger(*both[0], short=both[1])))
+    assert ("nothing runs on GPU 0 14 %" in answer.sentence) is named, guard
+    assert ("GPU 0" in answer.sentence) is named, guard
+
+
+@pytest.mark.parametrize(("other", "named"), [(0.0, True), (0.12, True), (0.14, False)])
+def test_of_a_short_window_alone_a_gpu_is_named_where_it_has_hardly_waited_before(
+    other: float, *, named: bool
+) -> None:
+    """Ranks of variable lengths wait for each other in turn: within ten seconds for one of them more."""
+    lately = [spent(n, {0: 0.26} if n else {1: 0.1}) for n in range(RANKS)]
+    before = [spent(n, {0: 0.26} if n else {1: other}, seconds=50.0) for n in range(RANKS)]
+    answer = decide(evidence(QUIET, book=ledger(*before, short=lately)))
+    assert (answer.wall is Wall.LATE_RANK) is named
+    assert ("GPU 0" in answer.sentence) is named
+
+
+def test_a_slow_rail_is_a_slow_wire_and_no_late_rank() -> None:
+    running = job(elsewhere="slow rail: that of GPU 2", nodes=2)
+    book = ledger(*(spent(n, other_node=0.1) for n in range(RANKS)))
+    assert decide(evidence(running, book=book)).wall is Wall.LATE_RANK
+    rail = JobRemark(JobRemarkKind.RAIL, "slow rail: that of GPU 2", 0.1)
+    answer = decide(evidence(replace(running, remarks=(rail,)), book=book))
+    assert answer.wall is Wall.SLOW_WIRE
+    assert answer.sentence == "Collectives: slow rail: that of GPU 2; the ledger shows 10 % of the time."
 
 
 def windows(long: float, short: float, seconds: float = 300.0) -> JobEvidence:
