@@ -6,8 +6,9 @@ from enum import Enum
 
 from wirewatch.busbw.network import LARGE, expect_network
 from wirewatch.core.account import Account, Connection
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.ports import Hardware, Sysfs
-from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie, Plan, Probed, RdmaPort
+from wirewatch.core.probe import ALL_REDUCE, Conditions, Plan, Probed, RdmaPort
 from wirewatch.core.rdma import port_rate, port_state
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.tree import RDMA, physical_function, read_pci_link
