@@ -17,6 +17,7 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `pairs` four, as root with ip and tc; `--engine gloo` tries it on processors alone.
 `lockstep --shapes uneven` takes 90 s, `bursts` two minutes, of several GPUs.
 `prober` needs root, and files of ours and of Python that every user may read.
+`hostlinks` takes four minutes of one GPU or more and compiles with cc.
 `flights` takes three minutes of two GPUs; `--engine gloo` tries it on processors.
 `taken` takes eight minutes, as root with unshare and mount; it wants two GPUs. `upgraded` takes four.
 `--gpus 0 1` shows the parts these GPUs alone, as root, so that two runs of it can go on beside each other.
@@ -41,7 +42,7 @@ PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
     "nccl", "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
-    "taken", "tapclock", "upgraded", "waits", "flights",
+    "taken", "tapclock", "upgraded", "waits", "flights", "hostlinks",
 )  # fmt: skip
 WHOLE = frozenset({"preempt", "taken"})
 """Parts that need the whole machine: a daemon that sees some of its GPUs reports the others missing."""
