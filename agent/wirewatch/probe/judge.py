@@ -132,8 +132,10 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = (*probe_findings(probed, measured, policy), *host_findings(probed, memory.usual, policy))
     seen, findings = _confirm(memory, found, probed.at, policy)
+    # A host link below what is expected is not also slow beside its siblings, nor when it is repaired.
+    told = frozenset(Unit(Resource.HOST, one.subject.uuid) for one in found if one.rule == HOST.name)
     watch = fold_stragglers(
-        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found
+        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found, told=told
     )
     unconfirmed = any(not b.sure and seen[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
@@ -143,7 +145,7 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
     return replace(
         counted, last=probed, last_mono=mono, measured=measured,
         failures=0, streaks=seen, stragglers=watch, usual=usual,
-        held=_each_once(findings, straggler_findings(watch, probed, policy.straggler)),
+        held=(*findings, *straggler_findings(watch, probed, policy.straggler)),
         unconfirmed=unconfirmed or watch.unsure(policy.straggler),
         completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
     )  # fmt: skip
@@ -198,14 +200,6 @@ def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
             "jobs may fail in the same way: run `wirewatch probe` on the idle node and read its error",
         ),
     )  # fmt: skip
-
-
-def _each_once(findings: Sequence[Finding], slow: Iterable[Finding]) -> tuple[Finding, ...]:
-    """All findings; a host link below what is expected is not also slow beside its siblings."""
-    known = {one.subject.uuid: one.health for one in findings if one.rule == HOST.name}
-    beside = f"straggler.{Resource.HOST.value}"
-    rest = (one for one in slow if one.rule != beside or one.health > known.get(one.subject.uuid, Health.OK))
-    return (*findings, *rest)
 
 
 def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:

@@ -70,6 +70,9 @@ def test_a_gpu_that_moves_a_third_is_failed_by_the_second_probe_and_named() -> N
     once, twice = folded([slow]), folded([slow] * 2)
     assert rules(once) == [(HOST.name, "3", Health.DEGRADED)]
     assert rules(twice) == [(HOST.name, "3", Health.FAILED)], "one cause, one finding"
+    repaired = folded([GOOD], folded([slow] * 5))
+    assert repaired.held == (), "nor is it named beside its siblings once it is repaired"
+    assert repaired.stragglers.looks == {}
     finding = of_rule(twice)
     assert finding.subject == Subject(gpu="3", uuid="GPU-3")
     assert finding.evidence == (

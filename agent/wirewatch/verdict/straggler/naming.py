@@ -202,11 +202,15 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
 
 
 def fold_stragglers(
-    watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
+    watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool,
+    told: frozenset[Unit] = frozenset(),
 ) -> StragglerWatch:  # fmt: skip
-    """Return the watch after a complete probe (at Unix seconds); `accepted`: nothing else was wrong."""
+    """Return the watch after a complete probe (at Unix seconds).
+
+    `accepted`: nothing else was wrong; `told`: parts that another finding names.
+    """
     named = name_stragglers(measured, watch.references, policy)
-    now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow}
+    now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow if slow.unit not in told}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
     looks = {
         unit: (*watch.looks.get(unit, ()), now.get(unit))[-policy.among :] for unit in {**watch.looks, **now}
