@@ -132,10 +132,8 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = (*probe_findings(probed, measured, policy), *host_findings(probed, memory.usual, policy))
     seen, findings = _confirm(memory, found, probed.at, policy)
-    # A host link below what is expected is not also slow beside its siblings, nor when it is repaired.
-    told = frozenset(Unit(Resource.HOST, one.subject.uuid) for one in found if one.rule == HOST.name)
     watch = fold_stragglers(
-        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found, told=told
+        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found, told=_told(found)
     )
     unconfirmed = any(not b.sure and seen[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
@@ -200,6 +198,11 @@ def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
             "jobs may fail in the same way: run `wirewatch probe` on the idle node and read its error",
         ),
     )  # fmt: skip
+
+
+def _told(found: Iterable[ProbeFinding]) -> frozenset[Unit]:
+    """Host links below what is expected, which are not also slow beside siblings, nor once repaired."""
+    return frozenset(Unit(Resource.HOST, one.subject.uuid) for one in found if one.rule == HOST.name)
 
 
 def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
