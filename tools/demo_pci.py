@@ -163,6 +163,7 @@ def config_space(model: Model, kind: int, buses: tuple[int, int, int]) -> bytes:
         put(0x18 + place, bus, 1)
     put(0x34, 0x40, 1)
     put(0x40, 0x10 | (2 | kind << 4) << 16, 4)  # PCI Express, the last of the list
+    put(0x48, 0x2830, 2)  # packets of 256 bytes, read requests of 512
     has_acs = kind != UPSTREAM
     put(0x100, 0x0001 | 2 << 16 | (0x148 if has_acs else 0) << 20, 4)
     if has_acs:

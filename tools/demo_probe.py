@@ -1,8 +1,8 @@
 """The probe of the demo node: times that nccl-tests measured on its eight GPUs, the rest made up to fit.
 
 Real, from the recording of eight H200: all_reduce, all_gather and reduce_scatter in place at 64 and 256 MiB.
-Made up: 512 MiB (on the line between 256 MiB and 1 GiB), latencies, the peer matrix, products and copies (the
-spread of healthy GPUs that was measured there), counters (exactly what Ring sends), NCCL's account.
+Made up: 512 MiB (on the line between 256 MiB and 1 GiB), latencies, host links, the peer matrix, products and
+copies (the spread of healthy GPUs that was measured there), counters (just what Ring sends), NCCL's account.
 """
 
 import random
@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 from tests.node.hw.direct import DirectNvml
 from wirewatch.busbw.formulas import RING, wire_bytes
 from wirewatch.core.account import Account, Call, Comm, Connection
+from wirewatch.core.hostlink import HostCopies, HostMoved, Pcie
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import DOCUMENT_SCHEMA as WORKER
-from wirewatch.core.probe import (  # fmt: skip
+from wirewatch.core.probe import (
     KIB,
     OPS,
     PROBED_SCHEMA,
@@ -46,8 +47,10 @@ from wirewatch.hw.replay import (
     ReplaySysfs,
 )
 from wirewatch.nccl.log import logged_size
+from wirewatch.probe.hostpaths import HOST_BYTES
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.setup import Scene, plan_of, read_scene
+from wirewatch.worker.hostlinks import COPIED
 
 VERSION = "2.28.9"
 MICROSECONDS = MappingProxyType(
@@ -108,13 +111,16 @@ def _probed(scene: Scene) -> Probed:
         document=Document(
             schema=WORKER, engine="nccl", versions={"nccl": VERSION, "cuda_driver": "13.0"},
             collectives=collectives, copies=tuple(_copies(draw, ranks, plan.copy_bytes)),
-            micros=tuple(_micros(draw, ranks, plan.copy_bytes)),
+            micros=tuple(_micros(draw, ranks, plan.copy_bytes)), hosts=tuple(_hosts(draw, ranks)),
             cost=Cost(0.5, 1.2, 3.2, 3.9, tuple(0.108 for _ in range(ranks)), 6.4, 1_900_000_000),
         ),
         account=_account(ranks, plan.latency_sizes), parts=tuple(_parts(sent, ranks)),
         links=tuple(_links(sum(sent.values()), gpu) for gpu in range(ranks)),
         clocks=tuple(Clocks(gpu, 1.98e9, 3.201e9, 0) for gpu in range(ranks)),
-        ports={f"{nic}:1": 0 for nic in ("mlx5_0", "mlx5_1")},
+        ports={f"{nic}:1": 0 for nic in ("mlx5_0", "mlx5_1")}, paths=scene.paths,
+        hosts=tuple(
+            HostMoved(gpu, COPIED * HOST_BYTES, COPIED * HOST_BYTES, Pcie(5, 16)) for gpu in range(ranks)
+        ),
     )  # fmt: skip
 
 
@@ -161,6 +167,17 @@ def _micros(draw: random.Random, ranks: int, size: int) -> Iterator[Micro]:
         )
 
 
+def _hosts(draw: random.Random, ranks: int) -> Iterator[HostCopies]:
+    """What H100 reach in NVIDIA's own listings of nvbandwidth; each GPU has a root port of its own."""
+    for gpu in range(ranks):
+        to, back = (HOST_BYTES / (rate * draw.uniform(0.997, 1.003)) for rate in (55.5e9, 54.9e9))
+        yield HostCopies(
+            gpu=gpu, size_bytes=HOST_BYTES, to_device=to, to_device_low=to * 0.995, from_device=back,
+            from_device_low=back * 0.995, both=1.12 * back, all_to_device=1.01 * to,
+            all_from_device=1.02 * back, runs=COPIED, near=True,
+        )  # fmt: skip
+
+
 def _account(ranks: int, small: Sequence[int]) -> Account:
     not_given = Absent(Why.MISSING, "NCCL's log does not tell it")
     ring = [(rank, (rank + way) % ranks) for way in (1, -1) for rank in range(ranks)]
@@ -180,7 +197,7 @@ def _account(ranks: int, small: Sequence[int]) -> Account:
 
 def _parts(sent: dict[str, int], ranks: int) -> Iterator[Part]:
     names = {op: f"{op}.0" for op in OPS}
-    for part, amount in {**sent, "micros": 0}.items():
+    for part, amount in {**sent, "micros": 0, "hosts": 0}.items():
         errors = dict.fromkeys(("replay", "recovery", "crc"), 0)
         moved = tuple(Moved(gpu, amount, amount, errors) for gpu in range(ranks))
         yield Part(names.get(part, part), 0.05, moved)

@@ -4,6 +4,7 @@ from dashboards.parts import Blank, Label, Limits, Matrix, NoLimit, Query, Row, 
 from dashboards.shared import OF_ITS_KIND
 
 _PEER = "max by (src,dst) (wirewatch_peer_bandwidth_bytes_per_second{HERE})"
+_HOST = "max by (gpu,direction) (wirewatch_probe_host_link_bytes_per_second{{GPUS,direction{}'all_.*'}})"
 _SCORE = "max by (gpu,signal) (wirewatch_straggler_score{GPUS})"
 
 SLOW = Row(
@@ -60,6 +61,24 @@ SLOW = Row(
             Limits("green", ((4, "orange"), (10, "red"))),
             height=10,
             lowest=None,
+            blank=Blank.PROBE,
+        ),
+        Series(
+            "Host links",
+            "Copies between each GPU and pinned memory of the host, alone, by direction; both: each way at "
+            "once. A GPU below its siblings has a bad riser, slot or NUMA node.",
+            (Query(_HOST.format("!~"), "GPU {{gpu}} {{direction}}"),),
+            "Bps",
+            OF_ITS_KIND,
+            blank=Blank.PROBE,
+        ),
+        Series(
+            "Host links while all GPUs copy",
+            "The same while all GPUs copy at once. GPUs that share an uplink get less, by design: compare "
+            "with the past.",
+            (Query(_HOST.format("=~"), "GPU {{gpu}} {{direction}}"),),
+            "Bps",
+            OF_ITS_KIND,
             blank=Blank.PROBE,
         ),
         Table(

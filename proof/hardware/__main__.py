@@ -17,6 +17,7 @@ and `probe` and `primitives` want nccl-tests. `kills` takes eleven minutes; `--k
 `pairs` four, as root with ip and tc; `--engine gloo` tries it on processors alone.
 `lockstep --shapes uneven` takes 90 s, `bursts` two minutes, of several GPUs.
 `prober` needs root, and files of ours and of Python that every user may read.
+`hostlinks` takes four minutes of one GPU or more and compiles with cc.
 `flights` takes three minutes of two GPUs; `--engine gloo` tries it on processors.
 `nics` takes three minutes of two GPUs, as root with ip and tc; `--engine gloo` tries it on processors.
 `taken` takes eight minutes, as root with unshare and mount; it wants two GPUs. `upgraded` takes four.
@@ -42,7 +43,7 @@ PARTS = (
     "parity", "wires", "cost", "interference", "record", "recover", "release", "probe", "faults", "preempt",
     "straggler", "lockstep", "prober", "kills", "primitives", "sweep", "advice",
     "nccl", "tap", "bursts", "hangs", "runningjobs", "explained", "jobrecording", "posing", "pairs",
-    "taken", "tapclock", "upgraded", "waits", "flights", "nics",
+    "taken", "tapclock", "upgraded", "waits", "flights", "hostlinks", "nics",
 )  # fmt: skip
 WHOLE = frozenset({"preempt", "taken"})
 """Parts that need the whole machine: a daemon that sees some of its GPUs reports the others missing."""

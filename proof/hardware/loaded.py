@@ -2,8 +2,9 @@
 
     python -m proof.hardware.loaded KIND GPU OTHER DOCUMENT MARKS
 
-KIND: `compute` multiplies matrices, `memory` copies within GPU's memory, `peer` copies from GPU to OTHER, all
-by index. The load begins with the process and lasts until its end. Nobody outside sees another process.
+KIND: `compute` multiplies matrices, `memory` copies within GPU's memory, `peer` copies from GPU to OTHER,
+`host` copies from pinned memory to GPU, all by index. The load begins with the process and lasts until its
+end. Nobody outside sees another process.
 """
 
 import sys
@@ -17,9 +18,12 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
 
 from wirewatch.core.probe import MIB
 from wirewatch.worker import __main__ as worker
+from wirewatch.worker.hostlinks import TO_DEVICE
 from wirewatch.worker.nccl_engine import CudaGpu, compile_kernels, done, reach
 
 SIZE = 512 * MIB
+HOST = 256 * MIB
+"""Pinned, of which half is copied at a time: longer than a LOOK, so that the link is never idle."""
 QUEUE = 0.1
 """Seconds of work that wait in the GPU's queue, so that it never runs dry."""
 LOOK = 0.004
@@ -43,6 +47,9 @@ def work_of(kind: str, mine: CudaGpu, other: CudaGpu) -> Callable[[], object]:
         return mine.products()
     if kind == "memory":
         return lambda: done(driver.cuMemcpyDtoDAsync(mine.data + SIZE, mine.data, SIZE, mine.handle))
+    if kind == "host":
+        mine.pin(HOST)
+        return lambda: mine.move(TO_DEVICE, HOST // 2)
     for one, to in ((mine, other), (other, mine)):
         reach(one, to)
     # By multiprocessors: copy engines serve the queues of one process one after the other, so that the
@@ -65,7 +72,8 @@ def load(kind: str, index: int, other: int, ready: threading.Event) -> None:
     work()
     marks.append(mine.event())
     mine.wait()
-    deep = max(2, int(QUEUE / max(1e-5, mine.span(*marks))))
+    # A copy engine serves one queue after the other: more than two would keep the worker's copies waiting.
+    deep = 2 if kind == "host" else max(2, int(QUEUE / max(1e-5, mine.span(*marks))))
     waiting: list[Any] = []
     while True:
         while len(waiting) < deep:

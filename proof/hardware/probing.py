@@ -70,8 +70,9 @@ class Probing:
             raise KitError(f"the topology cannot be read: {scene}")
         made: Plan = replace(plan_of(ProbeOptions(), engine, scene), **plan)
         return Order(
-            made, scene.gpus, scene.conditions, scene.settings, lambda: None, "command", deadline=deadline
-        )
+            made, scene.gpus, scene.conditions, scene.settings, lambda: None, "command", deadline=deadline,
+            paths=scene.paths,
+        )  # fmt: skip
 
     def run(
         self, what: str, *, changes: Mapping[str, str] | None = None, worker: Sequence[str] | None = None,
@@ -135,19 +136,19 @@ class Probing:
 
 
 @contextmanager
-def probing(report: Report) -> Iterator[Probing]:
+def probing(report: Report, least: int = 2) -> Iterator[Probing]:
     """This machine.
 
     Raises:
-        KitError: NVML does not tell of two GPUs.
+        KitError: NVML does not tell of so many GPUs.
     """
     for name, value in NO_MULTICAST.items():
         os.environ.setdefault(name, value)
     hardware, nvml = live(Config())
     try:
         gpus = hardware.nvml.gpus()
-        if isinstance(gpus, Absent) or len(gpus) < 2:
-            raise KitError(f"two GPUs are needed: {gpus if isinstance(gpus, Absent) else len(gpus)}")
+        if isinstance(gpus, Absent) or len(gpus) < least:
+            raise KitError(f"{least} GPUs are needed: {gpus if isinstance(gpus, Absent) else len(gpus)}")
         yield Probing(report, hardware, tuple(gpus))
     finally:
         nvml.stop()

@@ -160,6 +160,7 @@ PROBE: Mapping[str, Row] = {
     "probe-uneven": Row((ticket("ProbePath", gpu="2", link="7", rule="probe.uneven"),), "probe"),
     "probe-no-nvls": Row((ticket("ProbePath", rule="probe.nvls"),), "probe"),
     "probe-fails": Row((BLIND,), "probe", 3),
+    "host-link-slow": Row((page("ProbeHostLink", gpu="5"),), "probe", 1, 1, Ending.ACK),
     "straggler-compute": slow("compute", "3"),
     "straggler-memory": rather_slow("memory", "6"),
     "straggler-source": slow("source", "5"),

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from wirewatch.busbw.expected import Expectation, pcie_rate
 from wirewatch.busbw.formulas import FACTORS
 from wirewatch.busbw.references import Confidence
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.pci import Path
-from wirewatch.core.probe import GATHER, MIB, SCATTER, Conditions, Pcie, RdmaPort
+from wirewatch.core.probe import GATHER, MIB, SCATTER, Conditions, RdmaPort
 from wirewatch.core.rdma import ACTIVE, gigabits
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, Why, value_or

@@ -7,8 +7,9 @@ from typing import Any
 from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.cli.templates import render
 from wirewatch.core.probe import OFF, Difference
+from wirewatch.core.statistics import grouped
 from wirewatch.core.words import GB, GIB, MIB, MICRO, UNKNOWN, percent, size
-from wirewatch.documents.probes import CollectiveResult, ProbeDocument, RunResult, Straggler
+from wirewatch.documents.probes import CollectiveResult, HostLinkResult, ProbeDocument, RunResult, Straggler
 
 _NUMBER = re.compile(r"-|\d[\d.]*( ?[%A-Za-z/]{1,4})?")
 """A number, with or without a short unit, or the mark for a missing one."""
@@ -52,7 +53,9 @@ def probe_tables(probe: ProbeDocument, *, explain: bool) -> str:
     return render(
         "wirewatch.cli", "probe.j2", probe=probe, explain=explain, table=table, gb=_gb, small=SMALL,
         gpudirect=GPUDIRECT, common=problems.pop() if len(problems) == 1 else "", gpus=gpus, places=places,
-        copies=copies, results=[_result(one, least) for one in probe.results],
+        copies=copies, hosts=list(map(_host, probe.hosts)),
+        host_ways=grouped((_way(one), str(one.gpu)) for one in probe.hosts).items(),
+        results=[_result(one, least) for one in probe.results],
         stragglers=list(map(_straggler, probe.stragglers)), without_reference=_unexpected(results, least),
         **_side_by_side(probe, least),
     ).rstrip("\n")  # fmt: skip
@@ -124,6 +127,20 @@ def _straggler(one: Straggler) -> Row:
         part, one.resource, percent(one.lost), "its own history" if one.against == "own" else "its peers",
         _scaled(one.score, 1), ", ".join(one.follows),
     )  # fmt: skip
+
+
+def _host(one: HostLinkResult) -> Row:
+    rates = (one.to_device, one.from_device, one.both, one.all_to_device, one.all_from_device)
+    beside, link = ", ".join(map(str, one.shares_with)) or UNKNOWN, one.link or UNKNOWN
+    return str(one.gpu), *map(_gb, rates), percent(one.ratio), link, percent(one.counted), beside
+
+
+def _way(one: HostLinkResult) -> tuple[str, ...]:
+    """How its expectation follows, and what judges where there is none to trust."""
+    placed = ("from CPUs near it",) if one.near else ()
+    judged = "" if one.expected_to_device else ": siblings and its own past judge it, where they can"
+    sure = (f"confidence: {one.confidence}{judged}",) if one.confidence else ()
+    return *placed, *one.derivation, *sure
 
 
 def _matrix(probe: ProbeDocument) -> tuple[Row, Sequence[Row]]:

@@ -19,6 +19,8 @@ ACS_FLAGS = {"ReqRedir": 1 << 2, "CmpltRedir": 1 << 3, "UpstreamFwd": 1 << 4}
 
 SrcValid alone does not, and stands on healthy machines.
 """
+_FIRST, _PCI_EXPRESS = 0x34, 0x10
+"""Where the list of capabilities begins, and the number of the one that has the sizes of packets."""
 _EXTENDED = 0x100
 _ACS = 0x000D
 _POINTER = 0xFFC
@@ -127,6 +129,20 @@ def acs_redirects(config: bytes) -> tuple[str, ...] | Absent:
             return tuple(name for name, bit in ACS_FLAGS.items() if control & bit)
         at = header >> 20 & _POINTER
     return ()
+
+
+def most_payload(config: bytes | Absent) -> int | None:
+    """Most bytes of data in a packet, as a configuration space sets it (PCI Express base, 7.5.3.4).
+
+    None for its first 64 bytes alone, which is all that some may read, and for a device without PCIe.
+    """
+    at, seen = (config[_FIRST] if isinstance(config, bytes) and len(config) > _FIRST else 0), set[int]()
+    while isinstance(config, bytes) and at and at + 10 <= len(config) and at not in seen:
+        seen.add(at)
+        if config[at] == _PCI_EXPRESS:
+            return 128 << (config[at + 8] >> 5)
+        at = config[at + 1]
+    return None
 
 
 def generation(speed: str | Absent) -> int | Absent:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     # Types alone: the process that talks to NVML needs none of them, and starts sooner without.
     from contextlib import AbstractContextManager
 
+    from wirewatch.core.hostlink import HostPath
     from wirewatch.core.jobs import RasListener, RasReport, RingsReading
     from wirewatch.core.probe import Conditions, Plan, Probed, Timed
 
@@ -207,7 +208,8 @@ class Order:
     about once a second. `withdrawn` says why the probe is not wanted any more, None while it is; it is called
     some fifty times a second, as is `held`: who holds probes off these GPUs since the probe began.
     `deadline`: seconds from the start to the kill. `heard` gets each measurement of the plan's cases as soon
-    as the worker reports it, whatever becomes of the probe afterwards.
+    as the worker reports it, whatever becomes of the probe afterwards. `paths`: from each GPU to the host's
+    memory.
     """
 
     plan: Plan
@@ -221,6 +223,7 @@ class Order:
     withdrawn: Callable[[], str | None] = lambda: None
     held: Callable[[], str | None] = lambda: None
     heard: Callable[[Timed], None] = lambda _: None
+    paths: tuple[HostPath, ...] = ()
 
     def unwanted(self) -> str | None:
         """Why the probe is to end, None while it is not."""

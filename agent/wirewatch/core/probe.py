@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from wirewatch.core.account import Account
+from wirewatch.core.hostlink import HostCopies, HostMoved, HostPath, Pcie
 from wirewatch.core.topology import Group
 from wirewatch.core.types import Absent, Why
 
@@ -89,10 +90,12 @@ class Plan:
     `latency_sizes` run as CUDA graphs of `latency_iterations`; `bandwidth` has each size with its number
     of timed runs, after `warmup` others. `cases` are measured after those, and each is reported as soon
     as it is. Each directed pair of GPUs copies `copy_bytes`, 0 for none, `copies` times; `micro` asks for
-    a matrix product and a memory copy on each GPU. `in_place` holds for primitives that can be so: not
-    for alltoall and sendrecv. `registered`: the collectives' buffers are registered with their
-    communicator. `environment`: settings of NCCL that the worker gets over those that it inherits. `log`
-    is the file for NCCL's own log. With `pauses` the worker waits for a line on its input at every mark.
+    a matrix product and a memory copy on each GPU. Each GPU and pinned memory of the host copy `host_bytes`,
+    0 for none; `near`: the CPUs near each GPU as the kernel lists them, empty where not known. `in_place`
+    holds for primitives that can be so: not for alltoall and sendrecv. `registered`: the collectives' buffers
+    are registered with their communicator. `environment`: settings of NCCL that the worker gets over those
+    that it inherits. `log` is the file for NCCL's own log. With `pauses` the worker waits for a line on its
+    input at every mark.
     """
 
     engine: str
@@ -114,6 +117,8 @@ class Plan:
     environment: tuple[tuple[str, str], ...] = ()
     cases: tuple[Case, ...] = ()
     meeting: Meeting | None = None
+    host_bytes: int = 0
+    near: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -232,7 +237,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """All that a worker measured before an `error`; `not_offered`: primitives that its engine lacks."""
+    """All that a worker measured before an `error`; `not_offered`: primitives that its engine lacks.
+
+    `no_hosts`: why no host link was measured though the plan asks for it.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -245,14 +253,8 @@ class Document:
     cost: Cost = Cost()
     error: WorkerError | None = None
     not_offered: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Pcie:
-    """PCIe generation and lanes that GPU and slot should train to, not those that they show now."""
-
-    generation: int
-    lanes: int
+    hosts: tuple[HostCopies, ...] = ()
+    no_hosts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +354,7 @@ class Probed:
     `at` in Unix seconds; `seconds` for all of it, `held_seconds` with contexts on the GPUs. `why` says in
     words what ended it early. `conditions`: one for each group of the plan. `settings`: NCCL's, as the worker
     found them in its environment and in /etc/nccl.conf. `ports`: bytes that each RDMA port and network
-    interface sent.
+    interface sent. `paths`: to the host, one a GPU; `hosts`: what PCIe showed meanwhile.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -375,6 +377,8 @@ class Probed:
     links: tuple[LinkBytes, ...] = ()
     clocks: tuple[Clocks, ...] = ()
     ports: dict[str, int] | None = None
+    paths: tuple[HostPath, ...] = ()
+    hosts: tuple[HostMoved, ...] = ()
 
     @property
     def shown(self) -> Document:
@@ -481,6 +485,7 @@ def wrong_in_document(document: Document, plan: Plan) -> str:
     timed = Counter((t.group, t.op, t.size_bytes) for t in document.collectives)
     copied = [(c.source, c.destination) for c in document.copies]
     alone = [m.gpu for m in document.micros]
+    hosts = [one.gpu for one in document.hosts]
     asked = Counter(
         (g, op, size) for g in range(len(plan.groups)) for op in plan.ops for size in plan.sizes()
     )
@@ -489,12 +494,20 @@ def wrong_in_document(document: Document, plan: Plan) -> str:
     times = (
         *(t.seconds for t in document.collectives), *(c.seconds for c in document.copies),
         *(m.copy_seconds for m in document.micros),
+        *(t for h in document.hosts for t in (h.to_device, h.to_device_low, h.from_device, h.both)),
+        *(t for h in document.hosts for t in (h.from_device_low, h.all_to_device, h.all_from_device)),
     )  # fmt: skip
     checks = {
         f"engine {document.engine}": document.engine == plan.engine,
         "collectives that were not asked for": asked.keys() >= timed.keys(),
-        "GPUs that are not there": all(p in gpus for p in (*alone, *(p for pair in copied for p in pair))),
-        "the same twice": timed <= asked and all(len(keys) == len(set(keys)) for keys in (copied, alone)),
+        "GPUs that are not there": all(
+            p in gpus for p in (*alone, *hosts, *(p for pair in copied for p in pair))
+        ),
+        "the same twice": timed <= asked
+        and all(len(keys) == len(set(keys)) for keys in (copied, alone, hosts)),
+        "host links of another size": all(one.size_bytes == plan.host_bytes for one in document.hosts),
+        "host links that were asked for are missing": document.error is not None
+        or sorted(hosts) == [*(gpus if plan.host_bytes and not document.no_hosts else ())],
         "collectives that were asked for are missing": document.error is not None
         or all(timed[key] == n for key, n in asked.items() if key[1] not in document.not_offered),
         "a time that is not above 0": min(times, default=1.0) > 0,
@@ -509,11 +522,13 @@ def wrong_in_probed(probed: Probed) -> str:
         *(m.gpu for part in probed.parts for m in part.moved),
         *(one.gpu for one in probed.links),
         *(one.gpu for one in probed.clocks),
+        *(one.gpu for one in probed.hosts),
         *(position for group in plan.groups for position in group),
     ]
     checks = {
         "GPUs that are not there": all(position in range(count) for position in positions),
         "GPUs that the plan does not have": not probed.gpus or len(probed.gpus) == count,
+        "ways to the host of other GPUs": len(probed.paths) in {0, count},
         "conditions of other groups": not probed.gpus or len(probed.conditions) == len(plan.groups),
         "a group without GPUs": all(plan.groups),
     }

@@ -21,6 +21,7 @@ from wirewatch.documents.health import HEALTH_NAMES, Health, NodeFinding
 from wirewatch.documents.judged import series_of, standing
 from wirewatch.documents.state import Series
 from wirewatch.probe.collector import BUSBW, EXPECTED, LATENCY, RATIO, results
+from wirewatch.probe.hostlinks import host_links
 from wirewatch.probe.measurement import Measured
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.node import SUPPRESSED, Judged, Standing
@@ -352,7 +353,10 @@ def quantities_of(probed: Probed, place: int) -> dict[str, float]:
     micro = next((one for one in probed.shown.micros if one.gpu == place), None)
     away = [one.size_bytes / one.seconds for one in probed.shown.copies if one.source == place]
     here = [one.size_bytes / one.seconds for one in probed.shown.copies if one.destination == place]
+    host = next((one.ways for one in host_links(probed) if one.copies.gpu == place), None)
     values = {
+        "host_to_device_bytes_per_second": host[0].rate if host else None,
+        "device_to_host_bytes_per_second": host[1].rate if host else None,
         "matrix_product_seconds": product_seconds(micro) if micro else None,
         "memory_copy_bytes_per_second": memory_rate(micro) if micro else None,
         "copies_from_it_bytes_per_second": median(away) if away else None,

@@ -1,6 +1,6 @@
 """From a probe, or the memory of probes, to their documents."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from wirewatch.busbw.expected import wire_lines
@@ -15,6 +15,7 @@ from wirewatch.documents.probes import (
     Asymptote,
     CollectiveResult,
     GpuResult,
+    HostLinkResult,
     NetworkResult,
     PeerCopy,
     ProbeDocument,
@@ -26,6 +27,7 @@ from wirewatch.nccl.settings import slowing_settings
 from wirewatch.probe import measurement
 from wirewatch.probe.collector import PROBE_NAME, transport
 from wirewatch.probe.gate import Refusal, SkipReason
+from wirewatch.probe.hostlinks import host_links, uplinks
 from wirewatch.probe.measurement import Measured, asymptotes, health_of, not_as_asked
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.probe.network import by_network, gpudirect
@@ -99,6 +101,7 @@ def probe(
         unproven=not_as_asked(probed), not_offered=list(document.not_offered),
         network=network(probed.conditions[0], probed)
             if probed.conditions and by_network(probed.plan) else None,
+        hosts=list(_hosts(probed)), no_hosts=document.no_hosts,
     )  # fmt: skip
 
 
@@ -208,6 +211,23 @@ def _copies(probed: Probed) -> list[PeerCopy]:
         PeerCopy(index[c.source], index[c.destination], c.size_bytes / c.seconds, c.direct)
         for c in probed.shown.copies
     ]
+
+
+def _hosts(probed: Probed) -> Iterator[HostLinkResult]:
+    ports = {gpu: gpus for gpus in uplinks(probed) for gpu in gpus}
+    for one in host_links(probed) if probed.gpus else ():
+        place, expected, (to, back) = one.copies.gpu, one.expected, one.ways
+        known = None if isinstance(expected, Absent) else expected
+        beside = (probed.gpus[other].index for other in ports.get(place, ()) if other != place)
+        yield HostLinkResult(
+            gpu=probed.gpus[place].index, uuid=probed.gpus[place].uuid, to_device=to.rate,
+            from_device=back.rate, both=one.both, all_to_device=to.together, all_from_device=back.together,
+            expected_to_device=to.expected, expected_from_device=back.expected,
+            ratio=one.worst[0] if one.worst else None,
+            confidence=known.confidence.value if known else None,
+            derivation=list(known.derivation) if known else [f"no expectation here: {expected}"],
+            link=one.ran_at, near=one.copies.near, counted=one.counted, shares_with=list(beside),
+        )  # fmt: skip
 
 
 def _gpus(probed: Probed) -> list[GpuResult]:

@@ -94,6 +94,35 @@ class PeerCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLinkResult:
+    """One GPU's way to pinned memory of the host, by index; rates in bytes per second.
+
+    `both`: each way at once; `all_*`: while all GPUs copy that way. `expected_*`: at most, null where not
+    known well enough to judge by it; `ratio`: the lower of both shares of it. `derivation` says how it
+    follows, and `link` what PCIe ran at. `near`: whether the memory was made on CPUs near the GPU, null where
+    these are not known. `counted`: the share of the bytes that PCIe's counters saw, null without any.
+    `shares_with`: GPUs on the same root port.
+    """
+
+    gpu: int
+    uuid: str
+    to_device: float
+    from_device: float
+    both: float
+    all_to_device: float
+    all_from_device: float
+    expected_to_device: float | None
+    expected_from_device: float | None
+    ratio: float | None
+    confidence: str | None
+    derivation: list[str]
+    link: str
+    near: bool | None
+    counted: float | None
+    shares_with: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuResult:
     """One GPU measured alone; its SM clock in Hz meanwhile, and bytes of memory before, at most and after."""
 
@@ -141,7 +170,8 @@ class ProbeDocument:
     verdict. `environment`: what the probe itself set for NCCL. `not_recorded`: what was asked for and the
     recording does not hold. `unproven`: why it is not what was asked for, mostly by NCCL's log.
     `not_offered`: collectives that the engine does not have. `runs`: probes that stand side by side; all else
-    is then of the first that came to its end, but health and findings.
+    is then of the first that came to its end, but health and findings. `no_hosts`: why the host links were
+    not measured though asked for.
     """
 
     schema: Literal["wirewatch.probe/1"]
@@ -178,6 +208,8 @@ class ProbeDocument:
     network: NetworkResult | None = None
     runs: list[RunResult] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
+    hosts: list[HostLinkResult] = field(default_factory=list)
+    no_hosts: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ def _sections(content: PageContent, here: Readings) -> Iterator[Section]:
     yield hardware.gpus_section(content, here, found)
     yield from jobs.sections(content)
     yield probes.matrix_section(content, why)
+    yield probes.hosts_section(content, why)
     yield probes.probes_section(content, why)
     yield probes.slow_section(content, here, found, why)
     yield hardware.ports_section(here)

@@ -6,7 +6,7 @@ from statistics import median
 from wirewatch.core.probe import PastProbe
 from wirewatch.core.words import GB, percent, span
 from wirewatch.core.words import size as human
-from wirewatch.documents.probes import CollectiveResult, PeerCopy, ProbeDocument, Straggler
+from wirewatch.documents.probes import CollectiveResult, HostLinkResult, PeerCopy, ProbeDocument, Straggler
 from wirewatch.page.content import PageContent
 from wirewatch.page.model import Cell, Column, Details, Point, Section, Sentence, Table, Tone
 from wirewatch.page.tables import GpuName, Readings, known, moment, number, order, table, unknown, when
@@ -37,6 +37,7 @@ SCORE = StragglerPolicy().score
 ABOUT = {
     Resource.COMPUTE: "matrix products", Resource.MEMORY: "copies within", Resource.SOURCE: "sends",
     Resource.DESTINATION: "receives", Resource.PAIR: "worst pair", Resource.LINK: "worst link",
+    Resource.HOST: "host link",
 }  # fmt: skip
 WHOLE = "the whole node"
 
@@ -74,6 +75,31 @@ def matrix_section(content: PageContent, why: Sentence) -> Section:
     )
     line = Sentence(said, "" if content.probes.fresh else "unknown", at=moment(probe.at, content.at))
     return Section("peers", "Copies between GPUs", (line,), (_table(probe.copies, middle),))
+
+
+def hosts_section(content: PageContent, why: Sentence) -> Section:
+    """Return the rates of copies between each GPU and the host; `why` is shown without a probe."""
+    probe = content.probes.last
+    if probe is None or not probe.hosts:
+        reason = f": {probe.no_hosts}" if probe and probe.no_hosts else ""
+        none = Sentence(f"Not known: the last probe measured no host links{reason}.", "unknown")
+        return Section("hosts", "Host links", (why if probe is None else none,))
+    said = "Between each GPU and pinned memory of the host, in GB/s, alone and while all GPUs copy. Measured"
+    line = Sentence(said, "" if content.probes.fresh else "unknown", at=moment(probe.at, content.at))
+    rates = ("To it", "From it", "Both, each", "All to", "All from", "Of expected")
+    columns = (Column("GPU"), *(Column(one, number=True) for one in rates), Column("Shares an uplink with"))
+    rows = [(Cell(f"GPU {one.gpu}"), _host(one)) for one in probe.hosts]
+    shown = table("host-table", "Copies to and from the host in GB/s", columns, rows)
+    return Section("hosts", "Host links", (line,), (shown,))
+
+
+def _host(one: HostLinkResult) -> Iterator[Cell]:
+    rates = (one.to_device, one.from_device, one.both, one.all_to_device, one.all_from_device)
+    yield from (number(f"{rate / GB:.1f}") for rate in rates)
+    low = one.ratio is not None and one.ratio < LOW
+    ratio = Cell(percent(one.ratio), "bad" if low else "good", number=True, strong=low)
+    yield unknown(one.derivation[-1]) if one.ratio is None else ratio
+    yield Cell(", ".join(f"GPU {gpu}" for gpu in one.shares_with) or "none known", "quiet")
 
 
 def slow_section(content: PageContent, here: Readings, gpus: Sequence[GpuName], why: Sentence) -> Section:

@@ -22,11 +22,13 @@ from wirewatch.probe.gate import (
     refuse,
     watch_users,
 )
+from wirewatch.probe.hostlinks import HOST, host_links
 from wirewatch.probe.judge import RULES, confirming, judge
 from wirewatch.probe.measurement import Measured, comms_of, without_expectation
 from wirewatch.probe.model import ProbeMemory, ProbeOptions, ProbePolicy, ProbeReading
 from wirewatch.probe.remote import LostOrder, RemoteProber, lost_probe
 from wirewatch.probe.setup import DAEMONS, NOTHING_TO_PROBE, ProbeRequest, Variation, prepare
+from wirewatch.verdict.straggler.signals import Resource
 
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
@@ -84,8 +86,10 @@ OUTCOMES = ("ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout"
 WORST_FIRST: tuple[TransportWire, ...] = (
     "net_socket", "net_other", "unknown", "net_ib", "net_ib_gdr", "shm", "p2p", "nvls",
 )  # fmt: skip
-UNEVEN, STRAGGLER_RULES, LINK = "probe.uneven", "straggler.", "link"
-"""The rules that name a slow part, and the signal of the one that has a name of its own."""
+DIRECTIONS = ("to_device", "from_device")
+STRAGGLER_RULES = "straggler."
+OWN_NAMES = {"probe.uneven": Resource.LINK.value, HOST.name: Resource.HOST.value}
+"""The rules that name a slow part, and the signals of those that have a name of their own."""
 _AT = ("op", "size_bytes", "ranks", "gpus")
 _UNPROVEN = "8 GPUs, islands, NVLink SHARP, PCIe and bridges"
 BUSBW = Metric(
@@ -162,6 +166,17 @@ PEER = Metric(
     "peer_bandwidth_bytes_per_second", Kind.GAUGE, ("src", "dst"),
     "Copy between the memories of two GPUs by index, while both directions of disjoint pairs run.", _UNPROVEN,
 )  # fmt: skip
+HOST_LINK = Metric(
+    "probe_host_link_bytes_per_second", Kind.GAUGE, ("gpu", "uuid", "direction"),
+    "Copy between a GPU and pinned memory of the host near it: to_device, from_device, both (each way at "
+    "once), and all_to_device, all_from_device while all GPUs copy, which is less on a shared uplink.",
+    "all of it",
+)  # fmt: skip
+HOST_EXPECTED = Metric(
+    "probe_host_link_expected_bytes_per_second", Kind.GAUGE, ("gpu", "uuid", "direction"),
+    "What the narrowest PCIe link of the way should carry at most; no series where it is not known well "
+    "enough to judge by it.", "all of it", undrawn="the page has it beside what was measured",
+)  # fmt: skip
 SCORE = Metric(
     "straggler_score", Kind.GAUGE, ("gpu", "uuid", "signal"),
     "How much slower this part of a GPU is than its own history or its peers, in standard deviations of the "
@@ -175,7 +190,7 @@ STRAGGLER = Metric(
 )  # fmt: skip
 METRICS = (
     BUSBW, EXPECTED, RATIO, PEAK_RATIO, KNOWN, LATENCY, PATH, RUNS, SKIPS, HOLDS, LAST, DURATION, SECONDS,
-    FRESH, PEER, SCORE, STRAGGLER,
+    FRESH, PEER, HOST_LINK, HOST_EXPECTED, SCORE, STRAGGLER,
 )  # fmt: skip
 
 
@@ -245,7 +260,7 @@ def probe_collector(
         judge=lambda memory, ok, used, _expect: judge(options, memory, ok, used),
         applicable=applicable,
         rules=RULES,
-        series=190,
+        series=254,
         observed=observed,
     )
 
@@ -291,8 +306,8 @@ def samples(reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
         yield DURATION.sample(memory.tried.seconds)
     # For as long as its finding is held, since no probe runs while GPUs are busy.
     for found in memory.held:
-        signal = LINK if found.rule == UNEVEN else found.rule.removeprefix(STRAGGLER_RULES)
-        if found.subject.uuid and (found.rule == UNEVEN or found.rule.startswith(STRAGGLER_RULES)):
+        signal = OWN_NAMES.get(found.rule) or found.rule.removeprefix(STRAGGLER_RULES)
+        if found.subject.uuid and signal != found.rule:
             yield STRAGGLER.sample(1, found.subject.gpu, found.subject.uuid, signal)
     last = memory.last if memory.fresh else None
     if last is not None:
@@ -318,6 +333,19 @@ def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
     names = [str(gpu.index) for gpu in probed.gpus]
     for copy in probed.shown.copies if names else ():
         yield PEER.sample(copy.size_bytes / copy.seconds, names[copy.source], names[copy.destination])
+    yield from _hosts(probed)
+
+
+def _hosts(probed: Probed) -> Iterator[Sample]:
+    for link in host_links(probed) if probed.gpus else ():
+        gpu = probed.gpus[link.copies.gpu]
+        at = (str(gpu.index), gpu.uuid)
+        yield HOST_LINK.sample(link.both, *at, "both")
+        for direction, way in zip(DIRECTIONS, link.ways, strict=True):
+            yield HOST_LINK.sample(way.rate, *at, direction)
+            yield HOST_LINK.sample(way.together, *at, f"all_{direction}")
+            if way.expected is not None:
+                yield HOST_EXPECTED.sample(way.expected, *at, direction)
 
 
 def transport(probed: Probed, groups: Collection[int]) -> str:

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.collectors.nvlink import ERROR_QUESTIONS, TRAFFIC_FIELDS, error_questions
+from wirewatch.core.hostlink import HostMoved
 from wirewatch.core.nvml import Supported, as_int, ask_gpu, count_links, member
 from wirewatch.core.ports import Gpu, Nvml, Question, Sysfs
-from wirewatch.core.probe import Clocks, LinkBytes, Moved
+from wirewatch.core.probe import NOT_KNOWN, Clocks, LinkBytes, Moved
 from wirewatch.core.tree import NET, RDMA, rdma_devices
 from wirewatch.core.types import Absent, value_or, whole
+from wirewatch.probe.hostpaths import NOW, as_pcie
 
 SM, MEMORY = 1, 2
 """NVML's numbers of the clock domains."""
@@ -19,6 +21,10 @@ CLOCKS = (
     Question("ClockInfo", (MEMORY,)),
     Question("CurrentClocksEventReasons"),
 )
+PCIE_BYTES = (Question("Field", (197,)), Question("Field", (198,)))
+"""Bytes that the GPU sent and received (NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES of nvml.h)."""
+WRAPS = 1 << 32
+"""No value above was ever seen, and nvml.h says that they wrap; host links move a seventh of it."""
 MEMORY_INFO = Question("MemoryInfo")
 UTILIZATION = Question("UtilizationRates")
 
@@ -107,6 +113,22 @@ def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
     sm, memory, reasons = (value_or(as_int(a.value), None) for a in nvml.ask(gpu.key, CLOCKS))
     hertz, memory_hertz = (None if clock is None else clock * MHZ for clock in (sm, memory))
     return Clocks(position, hertz, memory_hertz, reasons)
+
+
+def host_moved(nvml: Nvml, gpus: Sequence[Gpu], before: Sequence[HostMoved] = ()) -> tuple[HostMoved, ...]:
+    """What each GPU's PCIe counters show, and its link; with a reading `before`, by how much they grew."""
+    found = []
+    for n, gpu in enumerate(gpus):
+        sent, received = (value_or(as_int(one.value), None) for one in nvml.ask(gpu.key, PCIE_BYTES))
+        known = before[n] if before else HostMoved(n, 0, 0, NOT_KNOWN)
+        grown = _wrapped(known.sent, sent), _wrapped(known.received, received)
+        found.append(HostMoved(n, *grown, as_pcie(nvml, gpu, NOW)))
+    return tuple(found)
+
+
+def _wrapped(before: int | None, after: int | None) -> int | None:
+    """By how much a counter grew that begins again after WRAPS; None of one that stood still."""
+    return None if before is None or after is None else (after - before) % WRAPS or None
 
 
 def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:

@@ -11,6 +11,7 @@ from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Finding, Health, Ok, Subject, value_or
 from wirewatch.probe.findings import PROBE_RULES, probe_findings
 from wirewatch.probe.gate import SkipReason
+from wirewatch.probe.hostlinks import HOST, host_findings, shares
 from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
     Key,
@@ -36,6 +37,7 @@ KEPT = 50
 """Probes that are shown in short."""
 
 NODE = "straggler.node"
+HIDDEN = "the hypervisor hides its way to the host, which may be narrower by design"
 HARMLESS = frozenset({"gpu_idle"})
 """What holds back a GPU between two pieces of work."""
 WHAT: Mapping[Resource, str] = {
@@ -45,11 +47,13 @@ WHAT: Mapping[Resource, str] = {
     Resource.DESTINATION: "copies from its peers to it",
     Resource.PAIR: "copies",
     Resource.LINK: "a link",
+    Resource.HOST: "copies to and from the host",
 }
 ALL: Mapping[Resource, str] = {
     Resource.COMPUTE: "matrix products on all GPUs",
     Resource.MEMORY: "copies within the memory of all GPUs",
     Resource.PAIR: "copies between all pairs of GPUs",
+    Resource.HOST: "copies between all GPUs and the host",
 }
 DO: Mapping[Resource, str] = {
     Resource.COMPUTE: "look at its clocks, power and temperature (`nvidia-smi -q -d PERFORMANCE,CLOCK`), "
@@ -61,13 +65,15 @@ DO: Mapping[Resource, str] = {
     Resource.DESTINATION: "look at its NVLink state, speed and errors, and at PCIe where there is no NVLink",
     Resource.PAIR: "look at the links between the two, and at peer access (`nvidia-smi topo -p2p r`)",
     Resource.LINK: "look at this link's errors and state",
+    Resource.HOST: "look at its PCIe link (`wirewatch check`: width, generation, replays) and the riser; at "
+    "the IOMMU; and whether the prober may use the CPUs near it: `wirewatch probe --explain` has each way",
 }  # fmt: skip
 DO_NODE = "no single part is at fault: check what all GPUs share: power limits, cooling, clocks, the driver"
 STRAGGLER_RULES = (
     *(Rule(f"straggler.{part.value}", CONFIRMED, "Straggler") for part in DO if part is not Resource.LINK),
     Rule(NODE, STARTING, "Straggler"),
 )
-RULES = (*PROBE_RULES, Rule("probe.failed", UNKNOWN), *STRAGGLER_RULES)
+RULES = (*PROBE_RULES, HOST, Rule("probe.failed", UNKNOWN), *STRAGGLER_RULES)
 
 
 def judge(
@@ -115,14 +121,16 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
         return counted
     if probed.outcome != "ok":
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
-    found = probe_findings(probed, measured, policy)
+    found = (*probe_findings(probed, measured, policy), *host_findings(probed, memory.usual, policy))
     seen, findings = _confirm(memory, found, probed.at, policy)
     watch = fold_stragglers(
-        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found
+        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found, told=_told(found)
     )
     unconfirmed = any(not b.sure and seen[_key(b)].count < policy.confirm for b in found)
     nothing = not found and not watch.looks
-    usual = learn_collectives(memory.usual, probed, measured) if nothing else memory.usual
+    usual = memory.usual
+    if nothing:
+        usual = learn_collectives(usual, probed, measured).learned("", shares(probed), probed.at)
     return replace(
         counted, last=probed, last_mono=mono, measured=measured,
         failures=0, streaks=seen, stragglers=watch, usual=usual,
@@ -205,15 +213,23 @@ def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
     )  # fmt: skip
 
 
+def _told(found: Iterable[ProbeFinding]) -> frozenset[Unit]:
+    """Host links below what is expected, which are not also slow beside siblings, nor once repaired."""
+    return frozenset(Unit(Resource.HOST, one.subject.uuid) for one in found if one.rule == HOST.name)
+
+
 def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
     """One finding for each part that is slow, one of a rule a part; one for the node where all are."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     clocks = {probed.gpus[c.gpu].uuid: c for c in probed.clocks if c.gpu < len(probed.gpus)}
+    unseen = {gpu.uuid for gpu, path in zip(probed.gpus, probed.paths, strict=False) if path.hidden}
     held = watch.held(policy)
     found: dict[tuple[str, Subject], Finding] = {}
     for one in sorted(held, key=lambda one: -one.seen.lost):
         if isinstance(one.seen, SlowPart):
             made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
+            if one.seen.unit.resource is Resource.HOST and not one.seen.own and one.seen.unit.uuid in unseen:
+                made = replace(made, health=Health.DEGRADED, evidence=f"{made.evidence}; {HIDDEN}")
             # Of several pairs that a GPU sends by, only the slowest is a finding.
             found.setdefault(made.key, made)
     return (*found.values(), *_of_node(held, places))

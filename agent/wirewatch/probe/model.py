@@ -84,6 +84,8 @@ class ProbeOptions(Options):
     """Whether a probe copies between all pairs of GPUs."""
     micro: bool = True
     """Whether a probe multiplies matrices and copies within each GPU."""
+    host_links: bool = True
+    """Whether a probe copies between each GPU and pinned memory of the host."""
     unseen_bytes: int = 2 * GIB
     """Memory in use on a GPU, by no process that can be seen, from which on the GPU is busy. [bytes]"""
     free_bytes: int = 3 * GIB

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from wirewatch.busbw.formulas import busbw
 from wirewatch.busbw.network import LARGE, count_ports, expect_network, network_share
 from wirewatch.core.account import Account, Connection
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Hardware, Sysfs
-from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie, Plan, Probed, RdmaPort
+from wirewatch.core.probe import ALL_REDUCE, Conditions, Plan, Probed, RdmaPort
 from wirewatch.core.rdma import port_rate, port_state
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.tree import RDMA, physical_function, read_pci_link

@@ -197,7 +197,7 @@ def probe_now(
     """
     if wish.study:
         # It measures what is asked for, and nothing beside it.
-        options = replace(options, copies=False, micro=False)
+        options = replace(options, copies=False, micro=False, host_links=False)
     start = partial(_start, hardware, options, expect, prober)
     several = tuple(wish.several())
     found = (

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from wirewatch.core.account import Account
+from wirewatch.core.hostlink import HostMoved
 from wirewatch.core.nvml import Pids, foreign_processes
 from wirewatch.core.ports import Clock, Gpu, Hold, Nvml, Order, Sysfs
 from wirewatch.core.probe import PROBED_SCHEMA, Clocks, LinkBytes, Outcome, Part, Plan, Probed, ProbedGpu
@@ -29,6 +30,8 @@ GUARD_SECONDS = 0.02
 """Seconds between readings of the processes on the GPUs while a probe runs."""
 CLOCKS_AFTER = 0.003
 """Seconds from the start of the micro-probes to the reading of clocks, so that the GPUs are at work."""
+HOSTS = "hosts"
+"""The mark of the host links."""
 LOG_LIMIT = 16 << 20
 """Bytes read of NCCL's log."""
 
@@ -146,7 +149,7 @@ class ProbeRunner:
         return Probed(
             schema=PROBED_SCHEMA, at=self._around.clock.now(), by=order.by, forced=order.forced,
             outcome=outcome, why=why, plan=order.plan, gpus=gpus, conditions=order.conditions,
-            settings=dict(order.settings), seconds=0.0, held_seconds=0.0,
+            settings=dict(order.settings), seconds=0.0, held_seconds=0.0, paths=order.paths,
         )  # fmt: skip
 
 
@@ -292,6 +295,7 @@ class _Run:
     last: Sequence[Counters | Absent] = ()
     before: dict[str, Mapping[int, tuple[int | None, int | None]]] = field(default_factory=dict)
     clocks: tuple[Clocks, ...] = ()
+    hosts: tuple[HostMoved, ...] = ()
     peak: dict[str, int] = field(default_factory=dict)
 
     def run(
@@ -331,7 +335,8 @@ class _Run:
             settings=dict(order.settings), seconds=seconds,
             held_seconds=max(0.0, seconds - (document.cost.imported if document else 0.0)),
             document=document, account=_account(plan), parts=tuple(self.parts), links=self._links(),
-            clocks=self.clocks, ports=counters.grown(sent, counters.sent_bytes(sysfs)),
+            clocks=self.clocks, ports=counters.grown(sent, counters.sent_bytes(sysfs)), paths=order.paths,
+            hosts=self.hosts,
         )  # fmt: skip
 
     def _gpus(
@@ -377,6 +382,8 @@ class _Run:
         if self.name:
             grown = [counters.moved(n, a, b) for n, (a, b) in enumerate(zip(self.last, now, strict=True))]
             self.parts.append(Part(self.name, moment - self.since, tuple(grown)))
+        if HOSTS in {mark, self.name}:
+            self.hosts = counters.host_moved(nvml, self.order.gpus, self.hosts)
         for gpu in self.order.gpus:
             if (used := counters.memory_used(nvml, gpu)) is not None:
                 self.peak[gpu.key] = max(used, self.peak.get(gpu.key, 0))

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from wirewatch.collectors.topology import read_topology
+from wirewatch.core.hostlink import HostPath, Pcie
 from wirewatch.core.nvml import as_int, count_links, foreign_processes, link_speed
-from wirewatch.core.ports import Gpu, Hardware, Nvml, Order, Question
-from wirewatch.core.probe import DTYPES, MIB, NOT_KNOWN, OPS, PRIMITIVES, Conditions, Pcie, Plan, Probed
+from wirewatch.core.ports import Gpu, Hardware, Nvml, Order
+from wirewatch.core.probe import DTYPES, MIB, NOT_KNOWN, OPS, PRIMITIVES, Conditions, Plan, Probed
 from wirewatch.core.topology import groups, islands
 from wirewatch.core.types import Absent, Expect, Why, value_or
 from wirewatch.nccl.settings import GDR_LEVEL, parse_nccl_conf, slowing_settings
@@ -29,6 +30,7 @@ from wirewatch.probe.gate import (
     refuse,
     watch_users,
 )
+from wirewatch.probe.hostpaths import HOST_BYTES, as_pcie, read_paths
 from wirewatch.probe.model import ProbeOptions
 from wirewatch.probe.network import (
     GDR_LEVELS,
@@ -48,7 +50,6 @@ OURS = frozenset(
     {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE", "NCCL_PROFILER_PLUGIN"}
 )
 """What the probe sets itself."""
-PCIE = (Question("MaxPcieLinkGeneration"), Question("MaxPcieLinkWidth"))
 MBYTES = 1e6
 ITERATIONS = range(1, 10_001)
 """Timed runs of a size; a CUDA graph of small messages has as many nodes."""
@@ -139,6 +140,7 @@ class Scene:
     """Groups by position in `ranks`, with the conditions of each; `settings` are NCCL's, environment first.
 
     `ranks` names the GPUs, or the processes of the gloo engine, which has no `gpus` and no conditions.
+    `paths`: from each GPU to the host's memory.
     """
 
     ranks: tuple[str, ...]
@@ -146,6 +148,7 @@ class Scene:
     groups: tuple[tuple[int, ...], ...]
     conditions: tuple[Conditions, ...]
     settings: Mapping[str, str]
+    paths: tuple[HostPath, ...] = ()
 
 
 NOTHING_TO_PROBE = frozenset({SkipReason.FEW_GPUS, SkipReason.NO_ENGINE, SkipReason.MIG})
@@ -220,7 +223,8 @@ def read_scene(
     if network:
         conditions = with_ports(hardware, whole, conditions)
     places = tuple(tuple(keys.index(gpu.uuid) for gpu in group.gpus) for group in found)
-    return Scene(tuple(gpu.uuid for gpu in gpus), tuple(gpus), places, conditions, settings)
+    uuids = tuple(gpu.uuid for gpu in gpus)
+    return Scene(uuids, tuple(gpus), places, conditions, settings, read_paths(hardware, gpus))
 
 
 def cpu_scene(count: int) -> Scene:
@@ -256,6 +260,8 @@ def plan_of(options: ProbeOptions, engine: str, scene: Scene) -> Plan:
         engine=engine, gpus=scene.ranks, groups=scene.groups, ops=options.ops,
         latency_sizes=options.latency_sizes, bandwidth=options.bandwidth,
         copy_bytes=256 * MIB if options.copies else 0, micro=options.micro,
+        host_bytes=HOST_BYTES if options.host_links and scene.paths else 0,
+        near=tuple(path.cpus for path in scene.paths) if options.host_links else (),
     )  # fmt: skip
 
 
@@ -289,8 +295,8 @@ def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
 
 def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
     """The slowest of the cards, as it should train to."""
-    links = [[as_int(a.value) for a in nvml.ask(gpu.key, PCIE)] for gpu in gpus]
-    known = [Pcie(g, w) for g, w in links if not isinstance(g, Absent) and not isinstance(w, Absent)]
+    links = [as_pcie(nvml, gpu) for gpu in gpus]
+    known = [one for one in links if not isinstance(one, Absent)]
     if len(known) < len(links):
         return NOT_KNOWN
     return min(known, key=lambda one: (one.generation, one.lanes), default=NOT_KNOWN)
@@ -332,7 +338,7 @@ def _order(
     return Order(
         plan=plan, gpus=scene.gpus, conditions=scene.conditions,
         settings=scene.settings, allocations=allocations, by=wanted.by, forced=wanted.force,
-        deadline=wanted.options.kill_after, held=held,
+        deadline=wanted.options.kill_after, held=held, paths=scene.paths,
     )  # fmt: skip
 
 
@@ -400,11 +406,19 @@ def why_not_comparable(probed: Probed, boot_id: str, terms: ProbeTerms) -> str:
         (plan.engine != wanted.engine, f"with the engine {plan.engine}, not {wanted.engine}"),
         (plan.gpus != wanted.gpus, others),
         (plan.groups != wanted.groups, "over other groups of GPUs"),
-        (plan != wanted, "of other collectives or sizes than are configured here"),
+        (
+            _without_hosts(plan) != _without_hosts(wanted),
+            "of other collectives or sizes than are configured here",
+        ),
         (bool(differ), f"under other settings of NCCL: {', '.join(differ)}"),
         (_given(probed.conditions) != terms.given, "against other pins or counts of links"),
     )
     return next((why for wrong, why in checks if wrong), "")
+
+
+def _without_hosts(plan: Plan) -> Plan:
+    """The plan but for host links, which change no collective and which older probes lack."""
+    return replace(plan, host_bytes=0, near=())
 
 
 def _given(conditions: tuple[Conditions, ...]) -> Given:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from fcntl import ioctl
-from pathlib import Path
 from typing import cast
 
 # Before torch is imported: threads of its libraries would not survive the fork.
@@ -28,6 +27,7 @@ import torch.distributed as dist  # noqa: E402
 from wirewatch.core import probe  # noqa: E402
 from wirewatch.core.probe import Case, Copy, ErrorKind, Launch, Meeting, Micro, Plan, Timed, rounds  # noqa: E402
 from wirewatch.worker import torch_gpu  # noqa: E402
+from wirewatch.worker.hostlinks import free_bytes  # noqa: E402
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room  # noqa: E402
 from wirewatch.worker.process import fork_ranks  # noqa: E402
 from wirewatch.worker.run import EngineError  # noqa: E402
@@ -243,6 +243,9 @@ class DistributedEngine(ABC):
         cut = queue.products
         return [micro(rank, size, row[:cut], row[cut:]) for rank, row in enumerate(rows)]
 
+    def hosts(self) -> str:
+        return f"the engine {self._plan.engine} measures no host links; nccl and torch do"
+
     def kernel_seconds(self) -> Sequence[float]:
         return self._busy
 
@@ -279,7 +282,7 @@ class CpuRanks(DistributedEngine):
 
     def queue(self) -> TorchQueue:
         ranks = len(self._plan.gpus)
-        needed, free = ranks * (self._room.received + self._room.sent), _free_bytes()
+        needed, free = ranks * (self._room.received + self._room.sent), free_bytes()
         if needed > free:
             # The kernel would promise it all the same, and kill a process once the pages are touched.
             text = f"{ranks} ranks need {needed} bytes, {free} are free: {self._room.refusal()}"
@@ -334,18 +337,6 @@ def _posted(ways: list[dist.P2POp]) -> Callable[[], None]:
             work.wait()
 
     return start
-
-
-def _free_bytes() -> int:
-    """Memory of this machine, or of this container, that can be had without ending another process."""
-    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    amounts = dict(line.split(":", 1) for line in lines)
-    free = int(amounts["MemAvailable"].split()[0]) * probe.KIB
-    cgroup = Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):
-        limit, used = (int((cgroup / name).read_text("ascii")) for name in ("memory.max", "memory.current"))
-        free = min(free, limit - used)
-    return free
 
 
 def meet(meeting: Meeting, rank: int, ranks: int) -> dist.Store:

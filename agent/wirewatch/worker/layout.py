@@ -152,8 +152,9 @@ class Room:
 
 def room(plan: Plan, micro_bytes: int) -> Room:
     """What the plan needs on each GPU; `micro_bytes`: what its matrix product takes."""
-    received, sent = max(2 * plan.copy_bytes, micro_bytes if plan.micro else 0), 0
-    largest = f"copies of {plan.copy_bytes} bytes" if plan.copy_bytes else "the matrix product"
+    copied = max(plan.copy_bytes, plan.host_bytes)
+    received, sent = max(2 * copied, micro_bytes if plan.micro else 0), 0
+    largest = f"copies of {copied} bytes" if copied else "the matrix product"
     most, groups = received, range(len(plan.groups))
     timed = (case for group in groups for op in plan.ops for case in plan.cases_of(group, op))
     for case in (*timed, *plan.cases):

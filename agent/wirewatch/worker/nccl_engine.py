@@ -18,11 +18,13 @@ from cuda.bindings import driver  # noqa: E402
 from nccl.bindings import nccl  # noqa: E402
 
 from wirewatch.core import probe  # noqa: E402
+from wirewatch.core.hostlink import HostCopies  # noqa: E402
 from wirewatch.core.probe import DTYPES, MIB, Case, Copy, ErrorKind, Micro, Plan, Timed  # noqa: E402
 from wirewatch.worker import kernels, timing  # noqa: E402
+from wirewatch.worker.hostlinks import BOTH, FROM_DEVICE, TO_DEVICE, HostQueue, host_copies  # noqa: E402
 from wirewatch.worker.layout import POISON, ROOT, Layout, Sums, layout_of, modulus, room  # noqa: E402
 from wirewatch.worker.run import EngineError  # noqa: E402
-from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Queue, Taken, in_queue, micro, slowest  # noqa: E402
+from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Taken, in_queue, micro, slowest  # noqa: E402
 
 SMALLEST_BUFFER = 192 * MIB
 """Bytes that the matrix product needs."""
@@ -62,7 +64,7 @@ def allocate(size: int) -> int:
     return int(done(driver.cuMemAlloc(size)))
 
 
-class CudaGpu(Queue):
+class CudaGpu(HostQueue):
     """One GPU with a stream and two buffers: `data` receives, `apart` sends what is not sent in place.
 
     Copies go from the front of `data` to behind the front of another GPU's.
@@ -167,6 +169,26 @@ class CudaGpu(Queue):
         way = (self.data + copy_bytes, self.data, copy_bytes, self.handle)
         copied = self._times(COPIES, lambda: done(driver.cuMemcpyDtoDAsync(*way)))
         return micro(position, copy_bytes, product, copied)
+
+    def pin(self, size: int) -> None:
+        """Make pinned memory of the host, and the stream of what goes back to it."""
+        self.device.set_current()
+        self._pinned = int(done(driver.cuMemHostAlloc(size, 0)))
+        self._back = self.device.create_stream(options=core.StreamOptions(nonblocking=True))
+
+    def move(self, way: str, size: int) -> None:
+        """Put a copy between the host and the front of the buffer into the queue, or one each way."""
+        self.device.set_current()
+        back = self._back if way == BOTH else self.stream
+        if way == BOTH:
+            self._back.wait(self.stream)
+        if way != FROM_DEVICE:
+            done(driver.cuMemcpyHtoDAsync(self.data, self._pinned, size, self.handle))
+        if way != TO_DEVICE:
+            there = self._pinned + size, self.data + size
+            done(driver.cuMemcpyDtoHAsync(*there, size, int(back.handle)))
+        if way == BOTH:
+            self.stream.wait(self._back)
 
     def _times(self, count: int, work: Callable[[], object]) -> list[float]:
         self.begin()
@@ -370,6 +392,9 @@ class NcclEngine:
     def micros(self) -> Sequence[Micro]:
         size = self._plan.copy_bytes or self._room.received // 2
         return at_once([partial(gpu.micro, gpu.rank, size) for gpu in self._gpus])
+
+    def hosts(self) -> Sequence[HostCopies] | str:
+        return host_copies(self._gpus, self._plan)
 
     def kernel_seconds(self) -> Sequence[float]:
         return [gpu.seconds for gpu in self._gpus]

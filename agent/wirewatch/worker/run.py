@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from wirewatch.core import probe
+from wirewatch.core.hostlink import HostCopies
 from wirewatch.core.probe import Case, Copy, Cost, Document, ErrorKind, Micro, Plan, Timed, WorkerError
 
 Mark = Callable[[str], None]
@@ -49,6 +50,10 @@ class Engine(Protocol):
 
     def micros(self) -> Sequence[Micro]: ...
 
+    def hosts(self) -> Sequence[HostCopies] | str:
+        """Measure the host links, or return why it does not."""
+        ...
+
     def kernel_seconds(self) -> Sequence[float]:
         """Seconds with work, one a rank."""
         ...
@@ -69,6 +74,8 @@ class Run:
     collectives: list[Timed] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     micros: list[Micro] = field(default_factory=list)
+    hosts: Sequence[HostCopies] = ()
+    no_hosts: str = ""
     not_offered: tuple[str, ...] = ()
     step: str = ""
 
@@ -101,6 +108,10 @@ class Run:
             if case.op not in self.not_offered:
                 self._measure(engine, case)
                 self.report(self.collectives[-1])
+        self._beside(engine)
+
+    def _beside(self, engine: Engine) -> None:
+        """Measure what is no collective."""
         if self.plan.copy_bytes:
             self.step = "copies"
             self.mark("copies")
@@ -109,6 +120,11 @@ class Run:
             self.step = "micros"
             self.mark("micros")
             self.micros += engine.micros()
+        if self.plan.host_bytes:
+            self.step = "host links"
+            self.mark("hosts")
+            found = engine.hosts()
+            self.hosts, self.no_hosts = ((), found) if isinstance(found, str) else (found, "")
 
     def _measure(self, engine: Engine, case: Case) -> None:
         self.step = f"{case.op} of {case.size_bytes} bytes, {case.launch}"
@@ -142,7 +158,7 @@ class Run:
             schema=probe.DOCUMENT_SCHEMA, engine=self.plan.engine, versions=self._versions(engine),
             collectives=tuple(self.collectives), copies=tuple(self.copies), micros=tuple(self.micros),
             cost=cost, error=None if error is None else WorkerError(error.kind, str(error)),
-            not_offered=self.not_offered,
+            not_offered=self.not_offered, hosts=tuple(self.hosts), no_hosts=self.no_hosts,
         )  # fmt: skip
 
 

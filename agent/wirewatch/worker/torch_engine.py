@@ -13,8 +13,10 @@ import torch
 from torch.cuda import nccl
 
 from wirewatch.core import probe
+from wirewatch.core.hostlink import HostCopies
 from wirewatch.core.probe import Case, Copy, Micro, Plan, Timed
 from wirewatch.worker import torch_gpu
+from wirewatch.worker.hostlinks import host_copies
 from wirewatch.worker.layout import ROOT, Layout, layout_of, room
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import copy_all, in_queue, micro
@@ -103,6 +105,10 @@ class TorchEngine:
         for gpu in self._gpus:
             gpu.settle()
         return [gpu.spans(one) for gpu, one in zip(self._gpus, marks, strict=True)]
+
+    @engine_errors()
+    def hosts(self) -> Sequence[HostCopies] | str:
+        return host_copies(self._gpus, self._plan)
 
     def kernel_seconds(self) -> Sequence[float]:
         return [gpu.seconds for gpu in self._gpus]

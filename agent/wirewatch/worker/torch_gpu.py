@@ -11,6 +11,7 @@ import torch.cuda.nccl
 
 from wirewatch.core.probe import MIB, ErrorKind
 from wirewatch.worker import kernels
+from wirewatch.worker.hostlinks import BOTH, FROM_DEVICE, TO_DEVICE, HostQueue
 from wirewatch.worker.layout import LARGEST, POISON, Layout, Pieces, Room, Sums, modulus
 from wirewatch.worker.run import EngineError
 from wirewatch.worker.timing import COPIES, PRODUCTS, Event, Queue
@@ -112,7 +113,7 @@ class TorchQueue(Queue):
         return marks
 
 
-class TorchGpu(TorchQueue):
+class TorchGpu(TorchQueue, HostQueue):
     """One GPU, which works in a stream of its own.
 
     torch makes a peer's stream wait for each copy into its memory. That stream is `arriving`, or else copies
@@ -140,6 +141,27 @@ class TorchGpu(TorchQueue):
         event = torch.cuda.Event(enable_timing=True)
         event.record(self.stream)
         return event
+
+    def pin(self, size: int) -> None:
+        """Make pinned memory of the host, and the stream of what goes back to it."""
+        with engine_errors():
+            torch.cuda.set_device(self.device)
+            self._back = torch.cuda.Stream(self.device)
+            self._pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    def move(self, way: str, size: int) -> None:
+        """Put a copy between the host and the front of the buffer into the queue, or one each way."""
+        here, there = self.floats.view(torch.uint8), self._pinned
+        if way == BOTH:
+            self._back.wait_stream(self.stream)
+        if way != FROM_DEVICE:
+            with self.on():
+                here[:size].copy_(there[:size], non_blocking=True)
+        if way != TO_DEVICE:
+            with torch.cuda.stream(self._back if way == BOTH else self.stream):
+                there[size:].copy_(here[size : 2 * size], non_blocking=True)
+        if way == BOTH:
+            self.stream.wait_stream(self._back)
 
     def wait(self) -> None:
         self.stream.synchronize()

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.busbw.profiles import PROFILES, NetworkKind, NetworkProfile, plain
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Place
-from wirewatch.core.probe import Conditions, Pcie, RdmaPort
+from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.topology import (
     GpuPart,
     Group,

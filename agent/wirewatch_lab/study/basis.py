@@ -24,8 +24,9 @@ from wirewatch.busbw.profiles import (
     plain,
 )
 from wirewatch.busbw.references import GIB, LEAST_BYTES, NVLS_FROM, architecture
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.pci import Path, Place, normal_pci
-from wirewatch.core.probe import MIB, Conditions, Pcie
+from wirewatch.core.probe import MIB, Conditions
 from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.core.words import GB, GBIT, MICRO, either, rate, size

@@ -38,7 +38,7 @@ def bare_plan(plan: Plan, ranks: int) -> Plan:
     """A plan of the first GPUs alone, as one group, that measures nothing."""
     return replace(
         plan, gpus=plan.gpus[:ranks], groups=(tuple(range(ranks)),), ops=(), latency_sizes=(), bandwidth=(),
-        copy_bytes=0, micro=False,
+        copy_bytes=0, micro=False, host_bytes=0, near=(),
     )  # fmt: skip
 
 

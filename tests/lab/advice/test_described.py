@@ -14,7 +14,7 @@ from tests.rows import each
 from wirewatch.busbw.expected import wire
 from wirewatch.busbw.network import expect_network
 from wirewatch.busbw.references import architecture
-from wirewatch.core.probe import Pcie
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.topology import WireKind, nvlink_product
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.described import PORTS, SOCKETS, DescriptionError, described, machine_of

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.lab.advice.nearby import DGX_H100, dgx_h100, node
 from tests.node.busbw.ports import GEN4, HDR, NDR, RDMA_100G, port
-from wirewatch.core.probe import Pcie, RdmaPort
+from wirewatch.core.hostlink import Pcie
+from wirewatch.core.probe import RdmaPort
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.gpunic import mapping
 from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality

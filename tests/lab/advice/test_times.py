@@ -12,8 +12,9 @@ from tests.support import EPOCH
 from wirewatch.busbw.curves import CURVES, H200_SWEEP, HOPPER, table_of
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, busbw
 from wirewatch.busbw.references import Confidence
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.pci import Path
-from wirewatch.core.probe import MIB, PRIMITIVES, Pcie, RdmaPort
+from wirewatch.core.probe import MIB, PRIMITIVES, RdmaPort
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.cost.algorithms import Operation, traffic

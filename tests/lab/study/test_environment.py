@@ -109,6 +109,7 @@ def test_a_first_worker_that_fails_by_chance_is_tried_once_more(outcome: Outcome
     plan = node.probes.ordered[-1].plan
     assert (plan.ops, plan.in_place, node.probes.ordered[-1].deadline) == (OPTIONS.ops, False, 120.0)
     assert (plan.cases, plan.sizes(), plan.copy_bytes, plan.micro) == ((), (), 0, False)
+    assert (order.plan.host_bytes > 0, plan.host_bytes, plan.near) == (True, 0, ())
 
 
 def test_gpus_whose_architecture_is_not_known_are_left_out() -> None:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.node.busbw.nodes import H200, switched
-from wirewatch.core.probe import Conditions, Pcie, RdmaPort
+from wirewatch.core.hostlink import Pcie
+from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.topology import groups, islands
 
 NDR, HDR, RDMA_100G = 50e9, 25e9, 12.5e9

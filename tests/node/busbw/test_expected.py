@@ -27,7 +27,8 @@ from tests.node.busbw.tables import H200 as H200_TABLE
 from tests.rows import each
 from wirewatch.busbw.expected import Expectation, GroupWire, choose, expect, pcie_rate, wire, wire_lines
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
-from wirewatch.core.probe import Conditions, Pcie
+from wirewatch.core.hostlink import Pcie
+from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Group, Topology, WireKind, groups, islands
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import size as human

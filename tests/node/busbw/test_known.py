@@ -22,7 +22,8 @@ from tests.node.busbw.nodes import (
 )
 from tests.rows import each
 from wirewatch.busbw.expected import Expectation, GroupWire, expect, wire
-from wirewatch.core.probe import MIB, OPS, Conditions, Pcie
+from wirewatch.core.hostlink import Pcie
+from wirewatch.core.probe import MIB, OPS, Conditions
 from wirewatch.core.topology import Topology, groups, islands
 
 B300, GB200, GB300 = "NVIDIA B300 SXM6 AC", "NVIDIA GB200", "NVIDIA GB300"

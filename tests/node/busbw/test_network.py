@@ -12,7 +12,8 @@ from tests.node.busbw.ports import GEN4, HDR, NDR, RDMA_100G, on_switch, port, r
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.network import LARGE, count_ports, expect_network
 from wirewatch.busbw.references import Confidence
-from wirewatch.core.probe import Conditions, Pcie, RdmaPort
+from wirewatch.core.hostlink import Pcie
+from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.types import Absent, Why
 
 

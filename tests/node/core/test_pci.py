@@ -391,6 +391,14 @@ def space(*capabilities: tuple[int, int], control: int = 0, last: int = 0, size:
     return bytes(config[:size])
 
 
+def express(code: int) -> bytes:
+    """Return a configuration space with PCI Express as its second capability, and this code of a payload."""
+    config = bytearray(256)
+    config[0x34], config[0x40:0x42], config[0x60:0x62] = 0x40, bytes([0x01, 0x60]), bytes([0x10, 0])
+    config[0x68] = code << 5 | 0x1F
+    return bytes(config)
+
+
 @pytest.mark.parametrize(
     "capabilities",
     [

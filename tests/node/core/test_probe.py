@@ -16,7 +16,18 @@ from pydantic import ValidationError
 
 from tests.node.core.strategies import JSON
 from tests.node.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
-from wirewatch.core.probe import Case, Document, Launch, Plan, Probed, WorkerError, wrong_in_document
+from wirewatch.core.hostlink import HostCopies, HostMoved, HostPath, Pcie
+from wirewatch.core.probe import (
+    MIB,
+    Case,
+    Document,
+    Launch,
+    Plan,
+    Probed,
+    WorkerError,
+    wrong_in_document,
+    wrong_in_probed,
+)
 from wirewatch.probe.restore import PROBED
 
 TWO = on_switch(2)
@@ -168,3 +179,46 @@ def test_the_same_twice_another_engine_and_gpus_that_are_not_there() -> None:
     assert wrong_in_document(replace(told, engine="torch"), plan()) == "engine torch"
     copies = (replace(told.copies[0], destination=4), *told.copies[1:])
     assert wrong_in_document(replace(told, copies=copies), plan()) == "GPUs that are not there"
+
+
+def with_hosts(*gpus: int, **values: Any) -> Document:
+    """The document with host links of these GPUs."""
+    one = HostCopies(0, MIB, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 20, near=None)
+    return replace(document(), hosts=tuple(replace(one, gpu=gpu, **values) for gpu in gpus))
+
+
+def test_host_links_are_of_every_gpu_once_or_there_is_a_reason() -> None:
+    asked = replace(plan(), host_bytes=MIB)
+    missing = "host links that were asked for are missing"
+    assert wrong_in_document(with_hosts(0, 1, 2, 3), asked) == ""
+    assert wrong_in_document(with_hosts(0, 1, 3), asked) == missing
+    assert wrong_in_document(document(), asked) == missing
+    assert wrong_in_document(replace(document(), no_hosts="no memory"), asked) == ""
+    assert wrong_in_document(replace(document(), error=WorkerError("nccl", "stopped")), asked) == ""
+    assert wrong_in_document(with_hosts(0, 1, 2, 2), asked) == "the same twice"
+    assert wrong_in_document(with_hosts(0, 1, 2, 4), asked) == "GPUs that are not there"
+    assert wrong_in_document(with_hosts(0, 1, 2, 3), plan()) == "host links of another size"
+    for name in ("to_device", "to_device_low", "from_device", "from_device_low", "both", "all_to_device",
+                 "all_from_device"):  # fmt: skip
+        assert wrong_in_document(with_hosts(0, 1, 2, 3, **{name: 0.0}), asked) == "a time that is not above 0"
+
+
+def test_a_recording_without_host_links_is_read_and_lacks_them() -> None:
+    """Probes of before ask for none: their plan, document and ways to the host have no such members."""
+    tree = json.loads(TEXTS[0])
+    for part, names in ((tree, ("paths", "hosts")), (tree["plan"], ("host_bytes", "near"))):
+        for name in names:
+            del part[name]
+    for name in ("hosts", "no_hosts"):
+        del tree["document"][name]
+    old = PROBED.validate_json(json.dumps(tree))
+    assert (old.plan.host_bytes, old.paths, old.shown.hosts) == (0, (), ())
+    assert wrong_in_probed(old) == ""
+
+
+def test_ways_to_the_host_are_of_every_gpu_or_of_none() -> None:
+    way = HostPath(Pcie(5, 16))
+    assert wrong_in_probed(replace(FOUR, paths=(way,) * 4)) == ""
+    assert wrong_in_probed(replace(FOUR, paths=(way,) * 3)) == "ways to the host of other GPUs"
+    moved = HostMoved(4, None, None, Pcie(5, 16))
+    assert wrong_in_probed(replace(FOUR, hosts=(moved,))) == "GPUs that are not there"

@@ -140,7 +140,7 @@ def test_the_wire_of_a_port_is_drawn_as_the_port_is(name: str, texts: set[str], 
 
 def test_pcie_that_is_narrow_is_drawn_broken_and_no_other_wire() -> None:
     for name, text in (("pcie-x8", "GPU 1"), ("nic-pcie-x8", "mlx5_2")):
-        drawing = html.page(of(faulty(name))).sections[6].drawing
+        drawing = html.page(of(faulty(name))).sections[7].drawing
         assert drawing is not None
         (broken,) = [wire for wire in drawing.wires if wire.broken]
         (box,) = [box for box in drawing.boxes if box.text == text]

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tests.node.busbw.nodes import H200, L40S, bridged, node, parted, sockets, switched
+from tests.node.probe.hosted import hosted
 from tests.support import EPOCH
 from wirewatch.busbw.expected import Expectation, choose, expect
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import DOCUMENT_SCHEMA as WORKER
 from wirewatch.core.probe import (
@@ -27,7 +29,6 @@ from wirewatch.core.probe import (
     Moved,
     Outcome,
     Part,
-    Pcie,
     Plan,
     Probed,
     ProbedGpu,
@@ -141,6 +142,8 @@ def of_order(order: Order, at: float, outcome: Outcome = "ok", **knobs: Any) -> 
     gpus = tuple(ProbedGpu(gpu.index, gpu.uuid) for gpu in order.gpus)
     found = gloo(len(order.plan.gpus)) if not gpus else None
     found = found or _probed(order.plan, gpus, order.conditions, Knobs(**knobs))
+    if order.plan.host_bytes:
+        found = hosted(found, path=order.paths, near=None)
     found = replace(found, at=at, by=order.by, forced=order.forced, settings=dict(order.settings))
     return found if outcome == "ok" else broken(found, outcome)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.probe.drawn import drawn, gloo, on_pcie, on_switch, two_islands
+from tests.node.probe.hosted import hosted
 from tests.node.probe.idle import Idle
 from tests.node.probe.test_collector_metrics import READING
 from tests.support import EPOCH, StillClock
@@ -194,7 +195,7 @@ def series(memory: ProbeMemory, name: str) -> Mapping[tuple[str, ...], float]:
 
 
 def test_every_gpu_has_a_score_of_every_signal_and_the_slow_one_is_named() -> None:
-    memory = folded([GOOD] * 6 + [slow(memory_3=0.85)] * 2)
+    memory = folded([hosted(GOOD)] * 6 + [hosted(slow(memory_3=0.85))] * 2)
     scores = series(memory, "straggler_score")
     assert set(scores) == {(str(n), resource.value) for n in range(8) for resource in Resource}
     assert scores["3", "memory"] == pytest.approx(0.15 / 0.005, rel=0.01)

@@ -18,6 +18,7 @@ from tests.groups import dies
 from tests.node.probe.rig import NAMES, PLAN, PROCESSES, TALLY, Rig, open_files
 from tests.patience import HANGS
 from tests.support import EPOCH, StillClock
+from wirewatch.core.hostlink import HostMoved, HostPath, Pcie
 from wirewatch.core.probe import Clocks, LinkBytes, Probed
 from wirewatch.core.types import Absent, Why
 from wirewatch.probe import launcher, runner, workfolder
@@ -149,6 +150,29 @@ def test_links_memory_and_clocks_are_read_around_the_worker(rig: Rig) -> None:
     assert probed.clocks == (Clocks(0, 1.98e9, 2.619e9, 0), Clocks(1, 1.98e9, 2.619e9, 0))
     assert probed.links[0] == LinkBytes(0, (0, 1), (0, 6 * 1024), (0, 0))
     assert probed.links[1] == LinkBytes(1, (0, 1), (0, 0), (0, 0))
+
+
+def test_pcie_is_read_around_the_host_links_alone(rig: Rig) -> None:
+    """Its counters grow with each reading; what came before the part and after it does not count."""
+    told = {"CurrPcieLinkGeneration()": 5, "CurrPcieLinkWidth()": 16, "Field(197)": 0, "Field(198)": 0}
+    for gpu in ("GPU-0", "GPU-1"):
+        rig.nvml.table |= {(gpu, call): value for call, value in told.items()}
+
+    def before(gpu: str | None, question: str) -> None:
+        if question in {"Field(197)", "Field(198)"}:
+            grown = rig.nvml.table[gpu, question]
+            assert isinstance(grown, int)
+            rig.nvml.table[gpu, question] = grown + (100 if question == "Field(197)" else 7)
+
+    rig.nvml.before = before
+    paths = (HostPath(Pcie(5, 16)), HostPath(Pcie(4, 8)))
+    probed = rig.run("good", plan=replace(PLAN, host_bytes=4096), paths=paths)
+    assert probed.outcome == "ok"
+    assert probed.hosts == tuple(HostMoved(gpu, 100, 7, Pcie(5, 16)) for gpu in (0, 1))
+    assert probed.paths == paths
+    assert [part.name for part in probed.parts] == [*NAMES, "hosts"]
+    assert [one.gpu for one in probed.shown.hosts] == [0, 1]
+    assert rig.run("good").hosts == ()
 
 
 def test_clocks_are_read_when_the_gpus_are_at_work(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

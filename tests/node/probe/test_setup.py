@@ -4,10 +4,10 @@ import pytest
 
 from tests.node.probe.idle import DENIED, Idle
 from wirewatch.busbw.expected import Expectation, GroupWire, expect, wire
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.nvml import link_speed
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Question
-from wirewatch.core.probe import Pcie
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probe.model import ProbeOptions

@@ -21,6 +21,8 @@ COMMAND = ("-I", "-S", str(Path(__file__).resolve()))
 DELAYS = {"slow_reader": 0.3, "deaf": 3600.0}
 """Seconds before a worker listens."""
 FOR_EVER, STRAY = 3600, 20.0
+_WAYS = ("to_device", "from_device", "to_device_low", "from_device_low", "all_to_device", "all_from_device")
+HOST_TIMES = dict.fromkeys((*_WAYS, "both"), 1e-3)
 CASE = 0.005
 """Seconds that `reporting` takes for a case."""
 TALK = 10_000_000
@@ -46,6 +48,7 @@ class Ends:
             *(f"{op}.{group}" for group in groups for op in self.plan["ops"]),
             "copies",
             "micros",
+            *(["hosts"] if self.plan["host_bytes"] else []),
             "end",
         ):
             self.mark(name.encode(), waits=waits)
@@ -77,6 +80,10 @@ def document(plan: dict[str, Any]) -> dict[str, Any]:
             for a in places
             for b in places
             if a != b
+        ],
+        "hosts": [
+            {"gpu": gpu, "size_bytes": plan["host_bytes"], "runs": 20, "near": None, **HOST_TIMES}
+            for gpu in (places if plan["host_bytes"] else ())
         ],
         "cost": {"imported": 0.01, "done": 0.02},
     }

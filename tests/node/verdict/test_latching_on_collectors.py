@@ -20,7 +20,7 @@ OF_THE_LOG = frozenset({"xid-74", "xid-79", "xid-149", "xid-154", "sxid-fatal"})
 OF_THE_PROBE = frozenset(
     {
         "probe-slow", "probe-host-memory", "probe-unknown-product", "probe-wrong-data",
-        "straggler-compute", "straggler-source", "straggler-pair",
+        "straggler-compute", "straggler-source", "straggler-pair", "host-link-slow",
     }
 )  # fmt: skip
 KEPT_FOR_LONG = frozenset({"ib-port-flapping"})

@@ -7,7 +7,8 @@ refuses (torch/csrc/cuda/nccl.cpp, check_inputs). Arguments: operations whose re
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 from unittest import mock
 
 import torch
@@ -25,6 +26,9 @@ class Stream:
     def __init__(self, _device: torch.device) -> None: ...
 
     def synchronize(self) -> None: ...
+
+    def wait_stream(self, other: "Stream") -> None:
+        assert other is not self
 
 
 class Event:
@@ -98,6 +102,16 @@ def _sum(inputs: Tensors) -> torch.Tensor:
     return total
 
 
+def _unpinned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Without a GPU torch pins nothing."""
+
+    def empty(*sizes: Any, pin_memory: bool = False, **how: Any) -> torch.Tensor:
+        assert pin_memory in {True, False}
+        return make(*sizes, **how)
+
+    return empty
+
+
 def standing_in() -> contextlib.ExitStack:
     """While this is entered, torch's CUDA is the processor, and has NCCL."""
     cuda = {
@@ -113,6 +127,7 @@ def standing_in() -> contextlib.ExitStack:
     stack.enter_context(mock.patch.object(torch_gpu, "driver_version", return_value="13.0"))
     stack.enter_context(mock.patch.object(torch_gpu.TorchGpu, "smallest", 1 << 15))
     stack.enter_context(mock.patch.object(torch.cuda.nccl, "version", return_value=(2, 28, 9)))
+    stack.enter_context(mock.patch.object(torch, "empty", _unpinned(torch.empty)))
     return stack
 
 

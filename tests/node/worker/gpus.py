@@ -128,6 +128,11 @@ class Stream:
     def sync(self) -> None:
         self.busy = False
 
+    def wait(self, other: "Stream") -> None:
+        assert other is not self
+        self.device.gpus.on(self.handle)
+        self.device.gpus.waited.append((self.handle, other.handle))
+
 
 @dataclass
 class Event:
@@ -158,7 +163,9 @@ class Device:
 
     def create_stream(self, options: object) -> Stream:  # noqa: ARG002 - by its name
         assert self.gpus.thread.current is self
-        made = self.gpus.streams[1000 + self.device_id] = Stream(1000 + self.device_id, self)
+        first = 1000 + self.device_id
+        handle = first + 1000 if self.gpus.pinned else first
+        made = self.gpus.streams[handle] = Stream(handle, self)
         return made
 
     def create_event(self, _options: object) -> Event:
@@ -180,7 +187,8 @@ class Gpus:
     to and size of copies. `reach`: the answer to a GPU that wants another's memory, None where it cannot.
     `launched`: the stream of each graph that was launched, and its groups of calls; `alive`: graphs that were
     made and not given back. `spoil` may change what a call writes to an address, None for nothing at all.
-    `now`: seconds, by device.
+    `now`: seconds, by device. `waited`: which stream waited for which; `pinned`: addresses and sizes,
+    of `free_host` bytes at most each; `moved`: way, stream and size of copies from or to it.
     """
 
     free: int = 1 << 20
@@ -201,6 +209,11 @@ class Gpus:
     reach: Callable[[int, int], Result | None] = lambda _one, _other: Result.CUDA_SUCCESS
     launched: list[tuple[int, int]] = field(default_factory=list)
     alive: list[tuple[str, int]] = field(default_factory=list)
+
+    waited: list[tuple[int, int]] = field(default_factory=list)
+    pinned: list[tuple[int, int]] = field(default_factory=list)
+    moved: list[tuple[str, int, int]] = field(default_factory=list)
+    free_host: int = 1 << 20
 
     def __post_init__(self) -> None:
         self._group: list[Call] = []
@@ -307,6 +320,28 @@ class Gpus:
         if size > self.free:
             return Result.CUDA_ERROR_OUT_OF_MEMORY, 0
         return Result.CUDA_SUCCESS, self.memory.make(size)
+
+    def cuMemHostAlloc(self, size: int, _flags: int) -> tuple[Any, ...]:  # noqa: N802
+        if size > self.free_host:
+            return Result.CUDA_ERROR_OUT_OF_MEMORY, 0
+        at = self.memory.make(size)
+        self.pinned.append((at, size))
+        return Result.CUDA_SUCCESS, at
+
+    def cuMemcpyHtoDAsync(self, to: int, at: int, size: int, stream: int) -> tuple[Any, ...]:  # noqa: N802
+        return self._moved("to_device", to, at, size, stream)
+
+    def cuMemcpyDtoHAsync(self, to: int, at: int, size: int, stream: int) -> tuple[Any, ...]:  # noqa: N802
+        return self._moved("from_device", to, at, size, stream)
+
+    def _moved(self, way: str, to: int, at: int, size: int, stream: int) -> tuple[Any, ...]:
+        self.on(stream)
+        host, device = (at, to) if way == "to_device" else (to, at)
+        assert any(begin <= host and host + size <= begin + held for begin, held in self.pinned)
+        assert not any(begin <= device < begin + held for begin, held in self.pinned)
+        self.memory.write(to, self.memory.read(at, size))
+        self.moved.append((way, stream, size))
+        return (Result.CUDA_SUCCESS,)
 
     def cuMemsetD8Async(self, at: int, byte: int, size: int, stream: int) -> tuple[Any, ...]:  # noqa: N802
         self.on(stream)

@@ -6,6 +6,7 @@ Its plan's `log` may tell at which step it fails: `step` or `step:kind`.
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
+from wirewatch.core.hostlink import HostCopies
 from wirewatch.core.probe import Case, Copy, ErrorKind, Micro, Plan, Timed, rounds
 from wirewatch.worker.__main__ import ENGINES, main
 from wirewatch.worker.run import EngineError
@@ -59,6 +60,16 @@ class MemoryEngine:
     def micros(self) -> Sequence[Micro]:
         self._step("micros")
         return [Micro(g, 1e-3, 1e-3, 1e-3, 8, 1e-3, 1e-3, 1e-3) for g in range(len(self._plan.gpus))]
+
+    def hosts(self) -> Sequence[HostCopies] | str:
+        self._step("hosts")
+        if "hosts" in self._lacks:
+            return "nothing is pinned here"
+        ms = 1e-3
+        return [
+            HostCopies(g, self._plan.host_bytes, ms, ms, ms, ms, ms, ms, ms, 20, None)
+            for g in range(len(self._plan.gpus))
+        ]
 
     def kernel_seconds(self) -> Sequence[float]:
         return [0.5] * len(self._plan.gpus)

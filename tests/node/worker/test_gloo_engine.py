@@ -29,6 +29,7 @@ from wirewatch.core.probe import (
     Case,
     Document,
     Plan,
+    wrong_in_document,
 )
 
 pytestmark = pytest.mark.system
@@ -177,6 +178,16 @@ def test_every_rank_says_what_it_does_alone(run: tuple[Plan, Document]) -> None:
         assert 0 < micro.gemm_low <= micro.gemm_seconds <= micro.gemm_high
         assert 0 < micro.copy_low <= micro.copy_seconds <= micro.copy_high
         assert micro.copy_bytes == plan.copy_bytes
+
+
+def test_processors_have_no_host_link_and_say_so() -> None:
+    plan = replace(plan_of(2), ops=(), copy_bytes=0, micro=False, host_bytes=1 << 20)
+    with working(plan) as worker:
+        document = worker.document()
+    assert document.error is None
+    assert document.hosts == ()
+    assert document.no_hosts == "the engine gloo measures no host links; nccl and torch do"
+    assert wrong_in_document(document, plan) == ""
 
 
 def test_the_cost_is_that_of_all_ranks(run: tuple[Plan, Document]) -> None:

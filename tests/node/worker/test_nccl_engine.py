@@ -30,9 +30,11 @@ from wirewatch.core.probe import (
     Document,
     Plan,
     Timed,
+    wrong_in_document,
 )
 from wirewatch.worker import kernels
 from wirewatch.worker.__main__ import ENGINES
+from wirewatch.worker.hostlinks import COPIED
 from wirewatch.worker.layout import modulus
 from wirewatch.worker.run import EngineError, Run
 from wirewatch.worker.timing import COPIES, PRODUCTS
@@ -499,3 +501,28 @@ def test_the_compiled_values_and_sums_are_those_of_the_formula(dtype: str, ranks
 def test_the_stand_ins_leave_nothing_behind() -> None:
     with pytest.raises(ImportError):
         importlib.import_module("nccl.bindings.nccl")
+
+
+def test_host_links_copy_pinned_memory_both_ways_and_at_once_in_two_streams(gpus: Gpus) -> None:
+    document = measured(plan(host_bytes=256))
+    assert [one.gpu for one in document.hosts] == [0, 1, 2, 3]
+    assert document.no_hosts == ""
+    assert [size for _, size in gpus.pinned] == [512] * 4
+    assert {size for _, _, size in gpus.moved} == {256}
+    for rank in range(4):
+        mine = [(way, stream) for way, stream, _ in gpus.moved if stream % 1000 == rank]
+        assert len(mine) == 2 * COPIED
+        # What goes back at the same time is in a stream of its own, and each waits for the other.
+        assert {stream for way, stream in mine if way == "to_device"} == {1000 + rank}
+        assert {stream for way, stream in mine if way == "from_device"} == {1000 + rank, 2000 + rank}
+        assert (2000 + rank, 1000 + rank) in gpus.waited
+        assert (1000 + rank, 2000 + rank) in gpus.waited
+
+
+def test_host_memory_that_the_driver_refuses_keeps_all_else(gpus: Gpus) -> None:
+    gpus.free_host = 511
+    document = measured(plan(of(ALL_REDUCE), host_bytes=256))
+    assert document.hosts == ()
+    assert "could not be pinned: the CUDA driver says CUDA_ERROR_OUT_OF_MEMORY" in document.no_hosts
+    assert only(document).wrong == 0
+    assert wrong_in_document(document, plan(of(ALL_REDUCE), host_bytes=256)) == ""

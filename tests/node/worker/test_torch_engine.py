@@ -21,7 +21,7 @@ pytestmark = pytest.mark.system
 Ask = Callable[..., Any]
 PLAN = Plan(
     "torch", ("GPU-a", "GPU-b", "GPU-c"), ((0, 1, 2), (2, 0)), latency_sizes=(8, 1024),
-    bandwidth=((1 << 16, 3),), latency_iterations=4, copy_bytes=1 << 12,
+    bandwidth=((1 << 16, 3),), latency_iterations=4, copy_bytes=1 << 12, host_bytes=1 << 13,
 )  # fmt: skip
 
 
@@ -162,6 +162,17 @@ def test_every_pair_copies_both_ways_and_every_gpu_works_alone(whole: Document) 
     assert all(seconds > 0 for seconds in whole.cost.kernel_seconds)
     assert len(whole.cost.kernel_seconds) == 3
     assert whole.versions["nccl"] == "2.28.9"
+
+
+def test_every_gpu_copies_to_and_from_the_host(whole: Document) -> None:
+    assert whole.no_hosts == ""
+    assert [(one.gpu, one.size_bytes, one.near) for one in whole.hosts] == [
+        (n, 1 << 13, None) for n in range(3)
+    ]
+    for one in whole.hosts:
+        assert 0 < one.to_device_low <= one.to_device
+        assert 0 < one.from_device_low <= one.from_device
+        assert min(one.both, one.all_to_device, one.all_from_device) > 0
 
 
 def test_one_wrong_element_of_one_rank_is_seen() -> None:

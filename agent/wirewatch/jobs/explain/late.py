@@ -26,6 +26,8 @@ LESS_ACTIVE = 0.08
 Measured on two H200: 0.25 in a job whose loader stalls one GPU; at most 0.04 in all jobs in lockstep."""
 THROTTLE = "gpu.throttle"
 CLOCKS = "whether that GPU is throttled is not known"
+HOST_LINKS = frozenset({"probe.host_link", "straggler.host_link"})
+_HOST_LINK = "its host link is slow, which slows what its loader copies: `wirewatch findings list` has why"
 DISAGREES = "the waiting ledger does not show so much"
 _OTHER_NODES = (
     "a rank of another node may be later still: run `wirewatch explain` on the job's other nodes",
@@ -117,7 +119,10 @@ def _with_reason(
     if spent and (less := _less_active(base.gpu, spent)):
         sure = base.certainty if late is None else Certainty.HIGH
         does = next((one.idle for one in spent.judged if one.gpu == base.gpu), "")
-        return _host_of(replace(base, certainty=sure), begun, less, does)
+        answer = _host_of(replace(base, certainty=sure), begun, less, does)
+        slow = tuple(o.evidence for o in evidence.findings if o.rule in HOST_LINKS and o.gpu == base.gpu)
+        advice = (_HOST_LINK, *answer.advice) if slow else answer.advice
+        return replace(answer, because=(*answer.because, *slow), advice=advice)
     if late is not None and evidence.late is not None and gpu is not None and evidence.late.uuid == gpu.uuid:
         # Two that know nothing of each other: clocks of the collectives, and the GPU's own activity.
         base = replace(base, certainty=Certainty.HIGH, because=(*base.because, evidence.late.text))

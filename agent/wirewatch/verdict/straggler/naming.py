@@ -188,10 +188,13 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
     of_gpus = grouped((one.unit.uuid, one) for one in alone)
     inner = [_inner(ones, measured.others, policy) for ones in of_gpus.values()]
     inside, outside = _causes([one for one in inner if one], wires, measured.used)
+    hosts = (_slow(one, policy) for one in alone if one.unit.resource is Resource.HOST)
+    inside += [one for one in hosts if one]
     uniform = [SlowNode(Resource.PAIR, lost, len(pairs), max(raw[one.unit] for one in pairs))] if lost else []
-    for resource in (Resource.COMPUTE, Resource.MEMORY):
+    for resource in (Resource.COMPUTE, Resource.MEMORY, Resource.HOST):
         inside, more = _alike(resource, inside, alone, raw, table.faulty, policy)
-        uniform += more or _few(resource, alone)
+        # One slot may be better than all others by design.
+        uniform += more or (_few(resource, alone) if resource is not Resource.HOST else [])
     scores = _scores((*alone, *table.ends.values(), *table.pairs.values()))
     scores |= {unit: part / policy.noise_link for unit, part in measured.links.items()}
     slow = (replace(one, worst=_worst(one, raw, table.faulty)) for one in (*inside, *outside))
@@ -199,11 +202,15 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
 
 
 def fold_stragglers(
-    watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool
+    watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool,
+    told: frozenset[Unit] = frozenset(),
 ) -> StragglerWatch:  # fmt: skip
-    """Return the watch after a complete probe (at Unix seconds); `accepted`: nothing else was wrong."""
+    """Return the watch after a complete probe (at Unix seconds).
+
+    `accepted`: nothing else was wrong; `told`: parts that another finding names.
+    """
     named = name_stragglers(measured, watch.references, policy)
-    now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow}
+    now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow if slow.unit not in told}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
     looks = {
         unit: (*watch.looks.get(unit, ()), now.get(unit))[-policy.among :] for unit in {**watch.looks, **now}

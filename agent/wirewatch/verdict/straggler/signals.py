@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from wirewatch.busbw.hostlink import is_placed
 from wirewatch.core.collector import Strict
+from wirewatch.core.hostlink import HostCopies, HostPath
 from wirewatch.core.probe import Document, Micro, Probed
 from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped, high_median, low_median, spread
 from wirewatch.core.topology import WireKind
@@ -25,7 +27,10 @@ MOSTLY = 0.5
 
 
 class Resource(Enum):
-    """Which part of a GPU is slow; `source` and `destination` are its two directions to most of its peers."""
+    """Which part of a GPU is slow; `source` and `destination` are its two directions to most of its peers.
+
+    `host_link` is its way to the host's memory, there and back.
+    """
 
     COMPUTE = "compute"
     MEMORY = "memory"
@@ -33,11 +38,12 @@ class Resource(Enum):
     DESTINATION = "destination"
     PAIR = "pair"
     LINK = "link"
+    HOST = "host_link"
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is measured: a GPU's compute or memory, or a pair; GPUs by UUID."""
+    """What is measured: a GPU's compute, memory or host link, or a pair; GPUs by UUID."""
 
     resource: Resource
     uuid: str
@@ -92,6 +98,8 @@ class StragglerPolicy(Strict):
     """Smallest noise that is assumed of copies within a GPU, against the own history. [share]"""
     noise_pair: float = 0.005
     """Smallest noise that is assumed of copies between two GPUs, against the own history. [share]"""
+    noise_host: float = 0.03
+    """Smallest noise that is assumed of copies to and from the host, also against peers. [share]"""
     noise_link: float = 0.01
     """Smallest noise that is assumed of a single link, against the own history. [share]"""
     noise_peers: float = 0.015
@@ -100,7 +108,7 @@ class StragglerPolicy(Strict):
     def noise(self, resource: Resource) -> float:
         """One standard deviation of a healthy rate of this kind against its own history, at least."""
         known = {Resource.COMPUTE: self.noise_compute, Resource.MEMORY: self.noise_memory}
-        return known.get(resource, self.noise_pair)
+        return known.get(resource, self.noise_host if resource is Resource.HOST else self.noise_pair)
 
     @property
     def failed_twice(self) -> float:
@@ -114,7 +122,7 @@ class StragglerPolicy(Strict):
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
-        noises = (f"noise_{kind}" for kind in ("compute", "memory", "pair", "peers", "link"))
+        noises = (f"noise_{kind}" for kind in ("compute", "memory", "pair", "host", "peers", "link"))
         parts = [name for name in ("own", "peers", "failed", *noises) if not 0 < getattr(self, name) < 1]
         counts = [name for name in ("confirm", "among", "learn") if getattr(self, name) < 1]
         checks = (
@@ -226,12 +234,13 @@ def deviations(
     found = {
         unit: _alone(unit, rate, usual[unit], noises[unit.resource]) for unit, rate in measured.rates.items()
     }
-    for units in groups.values():
+    for (resource, _), units in groups.items():
+        least = max(policy.noise_peers, policy.noise_host if resource is Resource.HOST else 0.0)
         rates = [_steady(found[unit], policy) for unit in units]
         fast = _fast(rates, policy)
         enough = len(fast) >= max(2, len(rates) / 4)
         for unit, rate in zip(units, rates, strict=True):
-            peers = _to_peers(rate, fast if enough else rates, policy)
+            peers = _to_peers(rate, fast if enough else rates, least)
             found[unit] = replace(found[unit], peers=peers, lone=rate in fast and not enough)
     return found
 
@@ -272,6 +281,14 @@ def _rates(probed: Probed, document: Document) -> Iterator[tuple[Unit, float]]:
         if copy.seconds > 0:
             unit = Unit(Resource.PAIR, uuids[copy.source], uuids[copy.destination])
             yield unit, copy.size_bytes / copy.seconds
+    for host, path in _hosts(probed, document):
+        if is_placed(path, host.near):
+            seconds = host.to_device + host.from_device
+            yield Unit(Resource.HOST, uuids[host.gpu]), 2 * host.size_bytes / seconds
+
+
+def _hosts(probed: Probed, document: Document) -> list[tuple[HostCopies, HostPath]]:
+    return [(one, probed.paths[one.gpu]) for one in document.hosts if probed.paths]
 
 
 def _others(probed: Probed, document: Document) -> Iterator[tuple[str, bool]]:
@@ -291,12 +308,15 @@ def _kind(probed: Probed, document: Document) -> str:
 
 
 def _ways(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
-    """GPUs of one product; pairs of such that one even wire joins, the smallest such group of each."""
+    """GPUs of one product, with equal ways to the host; pairs of such that one even wire joins."""
     names = {gpu.uuid: gpu.name for one in probed.conditions for gpu in one.group.gpus}
     uuids = probed.plan.gpus
     for micro in document.micros:
         for resource in (Resource.COMPUTE, Resource.MEMORY):
             yield Unit(resource, uuids[micro.gpu]), f"a {names.get(uuids[micro.gpu], '')}"
+    for host, path in _hosts(probed, document):
+        uuid = uuids[host.gpu]
+        yield Unit(Resource.HOST, uuid), f"h {names.get(uuid, '')} {path.pcie} {path.c2c} {path.hidden}"
     wires = dict(_wires(probed, document))
     for copy in document.copies:
         ends = (uuids[copy.source], uuids[copy.destination])
@@ -356,10 +376,10 @@ def _fast(rates: Sequence[float], policy: StragglerPolicy) -> Sequence[float]:
     return ordered[: next(gaps, 0)]
 
 
-def _to_peers(rate: float, rates: Sequence[float], policy: StragglerPolicy) -> Loss | None:
+def _to_peers(rate: float, rates: Sequence[float], least: float) -> Loss | None:
     """Against the middle of all, of an even number the faster of both: so of two GPUs the faster."""
     if len(rates) < 2:  # noqa: PLR2004
         return None
     usual = high_median(rates)
-    noise = max(policy.noise_peers, spread([one / usual for one in rates], 1.0))
+    noise = max(least, spread([one / usual for one in rates], 1.0))
     return Loss(1 - rate / usual, noise, usual)

@@ -12,7 +12,8 @@ from itertools import pairwise
 from wirewatch.busbw.expected import pcie_rate, wire
 from wirewatch.busbw.network import count_ports, expect_network
 from wirewatch.busbw.references import Confidence, architecture
-from wirewatch.core.probe import ALL_REDUCE, Conditions, Pcie
+from wirewatch.core.hostlink import Pcie
+from wirewatch.core.probe import ALL_REDUCE, Conditions
 from wirewatch.core.topology import WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from wirewatch.core.hostlink import Pcie
 from wirewatch.core.pci import Path
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.probe import Pcie, RdmaPort
+from wirewatch.core.probe import RdmaPort
 from wirewatch.core.topology import GpuPart, NicPart, Topology
 from wirewatch.core.tree import DEVICES, read_pci_link
 from wirewatch.core.types import Absent, Why

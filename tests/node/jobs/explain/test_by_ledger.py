@@ -28,6 +28,7 @@ from wirewatch.jobs.explain.evidence import (
     EvidenceSource,
     HungJob,
     JobEvidence,
+    JobFinding,
     JobGpu,
     LateGpu,
     MoreWork,
@@ -455,3 +456,21 @@ def test_a_suspected_hang_is_less_sure() -> None:
 def test_the_host_is_in_the_text_where_it_is_known() -> None:
     seen = replace(evidence(job(), book=waiting(1, 0.55)), host="node-7")
     assert "wait for rank 1 on GPU 1 of node-7, which costs 55 %" in decide(seen).sentence
+
+
+@pytest.mark.parametrize(
+    ("rule", "number", "explains"),
+    [
+        ("probe.host_link", 1, True), ("straggler.host_link", 1, True), ("straggler.memory", 1, False),
+        ("probe.host_link", 2, False),
+    ],
+)  # fmt: skip
+def test_a_slow_host_link_of_that_gpu_explains_its_loader(rule: str, number: int, *, explains: bool) -> None:
+    seen, *_ = CASES["the waiting one has nothing to run"]
+    found = JobFinding(
+        rule, "degraded", f"GPU {number}", gpu_uuid(number), f"{rule} of {number}", "repair it"
+    )
+    answer = decide(replace(seen, findings=(found,)))
+    assert answer.wall is Wall.HOST
+    assert (found.evidence in answer.because) is explains
+    assert answer.advice[0].startswith("its host link is slow") is explains
