@@ -36,6 +36,24 @@ def connections(n: int) -> str:
     )
 
 
+def hops(n: int) -> str:
+    """More hops between nodes than any job has, each end by its own rank."""
+    a, b = n // 2, n // 2 + 8
+    rank, way = (b, "receive") if n % 2 else (a, "send")
+    return (
+        f"node{rank // 8}:{rank % 1024}:{rank % 1024} [{rank % 8}] NCCL INFO Channel {n % 24 // 2:02}/0 : "
+        f"{a}[{a % 8}] -> {b}[{b % 8}] [{way}] via NET/IB/{rank % 8}/GDRDMA\n"
+    )
+
+
+def calls(n: int) -> str:
+    """Each rank's calls, which no two are the same."""
+    return (
+        f"node7:{n % 8}:4711 [{n % 8}] NCCL INFO AllReduce: opCount {n:x} sendbuff 0x{n:x} recvbuff 0x{n:x} "
+        f"count {1 << n % 28} datatype 9 op 0 root 0 comm 0x55aa{n % 8}0 [nranks=8] stream 0x11\n"
+    )
+
+
 def communicators(n: int) -> str:
     """A communicator of eight ranks after the other."""
     return (
@@ -53,7 +71,9 @@ KINDS: Mapping[str, Callable[[int], str]] = {
     "calls of some sizes": collectives,
     "a program's output": program,
     "connections, all different": connections,
+    "hops between nodes, all different": hops,
     "communicators, all different": communicators,
+    "calls of each rank (COLL)": calls,
     "warnings, all different": warnings,
 }
 
@@ -73,11 +93,11 @@ def measure(kind: str, megabytes: int) -> str:
     seconds = time.process_time() - began
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     left = sum(log.left_out.values())
-    return f"{kind:<30}{seconds:>8.1f}{most:>10.0f}{log.line_count:>12,}{left:>12,}"
+    return f"{kind:<34}{seconds:>8.1f}{most:>10.0f}{log.line_count:>12,}{left:>12,}"
 
 
 def main(megabytes: int) -> None:
-    print(f"{f'{megabytes} MB of NCCL log':<30}{'CPU s':>8}{'MiB most':>10}{'lines':>12}{'left out':>12}")
+    print(f"{f'{megabytes} MB of NCCL log':<34}{'CPU s':>8}{'MiB most':>10}{'lines':>12}{'left out':>12}")
     with get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for kind in KINDS:
             print(pool.apply(measure, (kind, megabytes)), flush=True)

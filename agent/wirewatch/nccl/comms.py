@@ -4,35 +4,47 @@ A line names its communicator by a pointer, or not at all: then the thread that 
 ranks and what was begun before it decide.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wirewatch.core.account import Channels, Comm, Connection, Device
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.types import Absent, value_or
-from wirewatch.nccl.lines import NOT_LOGGED, Init, Joined, Link, Spans, Took
+from wirewatch.nccl.lines import NOT_LOGGED, Init, Joined, Link, RingOrder, Spans, Took
 from wirewatch.nccl.messages import NOWHERE, Process
 
 CANDIDATES = 64
 """How many communicators of a rank, begun before and after a line, may be the one that it means."""
 NAME = 100
 """Characters of a split's id, which has its parent's before it; of a longer one the pointer stands for it."""
-GroupFact = Init | Link | Channels | Took | Spans | Joined
+GroupFact = Init | Link | Channels | Took | Spans | Joined | RingOrder
 """Facts that are about one communicator."""
+Ends = tuple[int, int, str]
+"""The ranks of a connection and its transport."""
+End = tuple[int, int, bool]
+"""One end of one channel of a connection: channel, connection's number, whether the receiver logged it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedComm:
-    """A communicator, each rank's process, and the first lines of its parts; 0 where there is none."""
+    """A communicator, the process of each rank that wrote to the log, and the first lines of its parts.
+
+    A line is 0 where there is none. `lanes`: the line of each logged end. `pointers`: where the processes
+    have it in memory. `rings`: what the log says of the order of ranks.
+    """
 
     comm: Comm
     line: int
     channels_line: int
     processes: Mapping[int, Process]
-    lines: Mapping[tuple[int, int, str], int]
+    lines: Mapping[Ends, int]
+    lanes: Mapping[Ends, Mapping[End, int]]
+    pointers: AbstractSet[tuple[Process, str]]
+    rings: tuple[RingOrder, ...]
 
 
 class LoggedFact(NamedTuple):
@@ -52,24 +64,26 @@ def gather(facts: Sequence[LoggedFact]) -> tuple[LoggedComm, ...]:
         if isinstance(logged.fact, Init):
             groups.begin(logged, logged.fact)
     for logged in facts:
+        if isinstance(logged.fact, Spans):
+            groups.begin_late(logged, logged.fact)
+    for logged in facts:
         _attach(groups, logged)
+    groups.join_ends()
     nameless = groups.nameless
-    known = [one for one in (nameless.channels, nameless.nodes) if not isinstance(one, Absent)]
-    found = nameless.lanes or nameless.seconds or known
+    counted = not isinstance(nameless.channels, Absent)
+    found = nameless.lanes or nameless.seconds or nameless.rings or counted
     return tuple(_logged(group) for group in (*groups.all, *([nameless] if found else [])))
 
 
 class _Member(NamedTuple):
-    """One rank of a communicator: where its structure lies in memory, and its device."""
+    """The device of one rank of a communicator, and its bus as NCCL numbers it."""
 
-    pointer: str
     bus: int
     device: Device
-    process: Process
 
     def is_at(self, device: str) -> bool:
         nvml = self.device.nvml
-        return int(device, 16) == self.bus if isinstance(nvml, Absent) else device == str(nvml)
+        return not device or int(device, 16) == self.bus if isinstance(nvml, Absent) else device == str(nvml)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +100,10 @@ class _CommGroup:
     nodes: int | Absent = NOT_LOGGED
     channels: Channels | Absent = NOT_LOGGED
     channels_line: int = 0
-    lanes: defaultdict[tuple[int, int, str], set[tuple[int, int, bool]]] = field(
-        default_factory=lambda: defaultdict(set)
-    )
-    lines: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    processes: dict[int, Process] = field(default_factory=dict)
+    pointers: set[tuple[Process, str]] = field(default_factory=set)
+    rings: dict[RingOrder, None] = field(default_factory=dict)
+    lanes: defaultdict[Ends, dict[End, int]] = field(default_factory=lambda: defaultdict(dict))
     nvls: set[int] = field(default_factory=set)
 
     def fits(self, link: Link) -> bool:
@@ -97,14 +111,17 @@ class _CommGroup:
         ends = ((link.source, link.source_device), (link.destination, link.destination_device))
         known = [(self.members[rank], device) for rank, device in ends if rank in self.members]
         within = all(rank < value_or(self.ranks, 0) for rank, _ in ends)
-        return within and _near(link) in self.members and all(m.is_at(device) for m, device in known)
+        return within and _near(link) in self.processes and all(m.is_at(device) for m, device in known)
 
     def has(self, link: Link) -> bool:
         return (*link.lane, link.received) in self.lanes.get(_ends(link), ())
 
-    def add(self, link: Link, line: int) -> None:
-        self.lanes[_ends(link)].add((*link.lane, link.received))
-        self.lines.setdefault(_ends(link), line)
+    def add(self, link: Link, logged: LoggedFact) -> None:
+        self.lanes[_ends(link)].setdefault((*link.lane, link.received), logged.line)
+        near = _near(link)
+        if self.processes.setdefault(near, logged.process) != logged.process:
+            # Lines of several communicators that none of them names.
+            self.processes[near] = NOWHERE
 
 
 class _Mark(NamedTuple):
@@ -132,15 +149,31 @@ class _Groups:
 
     def begin(self, logged: LoggedFact, init: Init) -> None:
         group = self._group(logged, init)
-        mark = _Mark(logged.at, group, init.rank, init.done)
-        self._threads[logged.process, logged.thread].append(mark)
-        for process in {logged.process, NOWHERE}:
-            self._pointers[process, init.pointer].append(mark)
-            if (process, init.rank, group) not in self._joined:
-                self._joined.add((process, init.rank, group))
-                self._ranks[process, init.rank].append(mark)
+        self._mark(logged, init.pointer, _Mark(logged.at, group, init.rank, init.done))
         if init.done:
             group.finished.add(init.rank)
+
+    def begin_late(self, logged: LoggedFact, spans: Spans) -> None:
+        """A rank whose beginning the log lacks, and with it the id: it joins the one group that lacks it."""
+        if self.at_pointer(logged, spans.pointer):
+            return
+        alike = [group for group in self.all if group.ranks == spans.ranks]
+        lacking = [group for group in alike if spans.rank not in group.processes]
+        group = lacking[0] if len(lacking) == 1 else None
+        if group is None:
+            group = _CommGroup("", spans.ranks, logged.at, logged.line)
+            self.all.append(group)
+        group.processes[spans.rank] = logged.process
+        self._mark(logged, spans.pointer, _Mark(logged.at, group, spans.rank, done=False))
+
+    def _mark(self, logged: LoggedFact, pointer: str, mark: _Mark) -> None:
+        insort(self._threads[logged.process, logged.thread], mark, key=lambda one: one.at)
+        mark.group.pointers.add((logged.process, pointer))
+        for process in {logged.process, NOWHERE}:
+            self._pointers[process, pointer].append(mark)
+            if (process, mark.rank, mark.group) not in self._joined:
+                self._joined.add((process, mark.rank, mark.group))
+                self._ranks[process, mark.rank].append(mark)
 
     def _group(self, logged: LoggedFact, init: Init) -> _CommGroup:
         """Return the group of this id with (or else without) the rank at the pointer: ids may repeat."""
@@ -164,7 +197,8 @@ class _Groups:
         bus = init.bus
         address = normal_pci(f"{bus >> 20:08x}:{bus >> 12 & 0xFF:02x}:{bus >> 4 & 0xFF:02x}.{bus & 0xF:x}")
         device = Device(init.cuda, init.nvml, address)
-        group.members[init.rank] = _Member(init.pointer, bus, device, logged.process)
+        group.members[init.rank] = _Member(bus, device)
+        group.processes[init.rank] = logged.process
         return group
 
     def at_pointer(self, logged: LoggedFact, pointer: str) -> _Mark | None:
@@ -203,27 +237,49 @@ class _Groups:
         free = [g for g in begun if not g.has(link)]
         return [self.nameless, *begun, *free][-1]
 
+    def join_ends(self) -> None:
+        """Give an end that names no communicator to the only one whose lines have its other end."""
+        left = [ends for ends in self.nameless.lanes if ends[2].startswith("NET/")]
+        owners: defaultdict[tuple[int, int, End], list[_CommGroup]] = defaultdict(list)
+        for group in self.all if left else ():
+            for (source, destination, transport), found in group.lanes.items():
+                for end in found if transport.startswith("NET/") else ():
+                    owners[source, destination, end].append(group)
+        for ends in left:
+            for end, line in list(self.nameless.lanes[ends].items()):
+                channel, connection, received = end
+                others = owners[(*ends[:2], (channel, connection, not received))]
+                if len(others) == 1 and (*ends[:2], end) not in owners:
+                    near = ends[1] if received else ends[0]
+                    others[0].lanes[ends][end] = line
+                    others[0].processes.setdefault(near, self.nameless.processes[near])
+                    del self.nameless.lanes[ends][end]
+            if not self.nameless.lanes[ends]:
+                del self.nameless.lanes[ends]
+
 
 def _near(link: Link) -> int:
     return link.destination if link.received else link.source
 
 
-def _ends(link: Link) -> tuple[int, int, str]:
+def _ends(link: Link) -> Ends:
     return link.source, link.destination, link.transport
 
 
 def _attach(groups: _Groups, logged: LoggedFact) -> None:
     match logged.fact:
         case Link() as link:
-            groups.of_link(logged, link).add(link, logged.line)
+            groups.of_link(logged, link).add(link, logged)
+        case RingOrder() as ring:
+            (groups.of_thread(logged) or groups.nameless).rings[ring] = None
         case Channels() as channels:
             group = groups.of_thread(logged) or groups.nameless
             group.channels, group.channels_line = channels, logged.line
         case Took(seconds):
             (groups.of_thread(logged) or groups.nameless).seconds.append(seconds)
-        case Spans(pointer, nodes):
-            mark = groups.at_pointer(logged, pointer)
-            (mark.group if mark else groups.nameless).nodes = nodes
+        case Spans(pointer):
+            if mark := groups.at_pointer(logged, pointer):
+                mark.group.nodes = logged.fact.nodes
         case Joined(pointer):
             if mark := groups.at_pointer(logged, pointer):
                 mark.group.nvls.add(mark.rank)
@@ -235,11 +291,15 @@ def _logged(group: _CommGroup) -> LoggedComm:
     """The communicator; both ends of a connection over the network log the same channel."""
     members = {rank: group.members[rank] for rank in sorted(group.members)}
     devices = {rank: member.device for rank, member in members.items()}
-    processes = {rank: member.process for rank, member in members.items()}
+    processes = {rank: group.processes[rank] for rank in sorted(group.processes)}
+    lines = {ends: min(found.values()) for ends, found in group.lanes.items()}
     seconds, lanes = max(group.seconds, default=NOT_LOGGED), sorted(group.lanes.items())
     connections = tuple(Connection(*ends, len({lane[:2] for lane in found})) for ends, found in lanes)
     finished, nvls = tuple(sorted(group.finished)), tuple(sorted(group.nvls))
     comm = Comm(
         group.id, group.ranks, devices, finished, seconds, group.nodes, group.channels, connections, nvls
     )
-    return LoggedComm(comm, group.line, group.channels_line, processes, group.lines)
+    return LoggedComm(
+        comm, group.line, group.channels_line, processes, lines, group.lanes, group.pointers,
+        tuple(group.rings),
+    )  # fmt: skip

@@ -3,7 +3,7 @@
 NCCL cuts a message at 1023 characters, and a launcher or another rank may tear it: of what begins like a
 known form and does not go on so nothing follows. How messages are found in a text: `nccl.messages`.
 
-Sources: NCCL 2.10 to 2.30, the files that print them.
+Sources: NCCL 2.10 to 2.30, the files that print them; connections as 2.4 and 2.5 print them too.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from wirewatch.core.account import Channels, Multicast
 from wirewatch.core.types import Absent, Why
+from wirewatch.core.words import GB
 
 NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
 _NO_CHANNELS = Absent(Why.UNSUPPORTED, "this version of NCCL does not log it")
@@ -35,7 +36,10 @@ class Init(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One channel between ranks, logged at its end if `received`; devices by NVML, before 2.18.3 by bus."""
+    """One channel between ranks, logged at its end if `received`.
+
+    Devices by NVML, before 2.18.3 by bus, empty where 2.4 prints none.
+    """
 
     source: int
     source_device: str
@@ -53,10 +57,24 @@ class Took(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """How many nodes a communicator spans; since 2.20."""
+    """How many nodes a communicator spans, by one of its ranks; since 2.20."""
 
     pointer: str
+    rank: int
+    ranks: int
     nodes: int
+
+
+class RingOrder(NamedTuple):
+    """Ranks in the order of a channel's ring: all of them if `closed`, else some that follow each other.
+
+    `channels`: how many rings there are, absent where a rank names its own neighbours alone.
+    """
+
+    channel: int
+    channels: int | Absent
+    order: tuple[int, ...]
+    closed: bool
 
 
 class Joined(NamedTuple):
@@ -73,6 +91,24 @@ class Chosen(NamedTuple):
     algorithm: str
     protocol: str
     channels: tuple[int, int] | None
+
+
+class Called(NamedTuple):
+    """One rank's call (subsystem COLL): elements as the program passed them, and the communicator."""
+
+    op: str
+    elements: int
+    datatype: int
+    pointer: str
+    ranks: int
+
+
+class NicRate(NamedTuple):
+    """Bytes per second of a NIC, by the number or else the name that NCCL gives it."""
+
+    number: int | Absent
+    name: str
+    rate: float
 
 
 class Setting(NamedTuple):
@@ -108,6 +144,7 @@ class Nic(NamedTuple):
     """Whether NCCL can register GPUs' memory with a NIC: by a kernel module, or by DMA-BUF."""
 
     network: str
+    number: int
     name: str
     direct: bool
 
@@ -127,8 +164,8 @@ class Remark(NamedTuple):
 
 
 Fact = (
-    Init | Link | Channels | Took | Spans | Joined | Chosen | Multicast | Setting | Network | Fallen
-    | GdrPath | Nic | SearchedPaths | Remark
+    Init | Link | Channels | Took | Spans | Joined | RingOrder | Called | Chosen | Multicast | Setting
+    | Network | Fallen | GdrPath | Nic | NicRate | SearchedPaths | Remark
 )  # fmt: skip
 
 
@@ -158,7 +195,7 @@ _N = r"(\d{1,18})"
 _POINTER = r"(?P<pointer>0x[0-9a-f]{1,16})"
 _END = r"(?!\S)"
 """What could go on in a torn line must end, or a part of it would pass for the whole."""
-_RANK = r"(\d{1,9})\[(-?[0-9a-f]{1,16})\]"
+_RANK = r"(\d{1,9})(?:\[(-?[0-9a-f]{1,16})\])?"
 _TRANSPORT = (
     r"P2P/(?:IPC|CUMEM|MNNVL|direct pointer|indirect/\d+\[[0-9a-f]+\])(?:/read)?(?:/CE)?"
     r"|SHM/(?:direct|CE)(?:/(?:direct|CE))?|direct shared memory"
@@ -198,7 +235,14 @@ def _init(m: re.Match[str]) -> Init | None:
 
 def _link(m: re.Match[str]) -> Link:
     lane = (int(m[1]), int(m[2] or 0))
-    return Link(int(m[3]), m[4], int(m[5]), m[6], m[7] == "receive", m["transport"], lane)
+    return Link(int(m[3]), m[4] or "", int(m[5]), m[6] or "", m[7] == "receive", m["transport"], lane)
+
+
+def _ring(m: re.Match[str]) -> RingOrder:
+    """The ring of all ranks; NCCL cuts a long one, and the last number may then be torn."""
+    cut = m[3].endswith("...")
+    ranks = [int(rank) for rank in m[3].rstrip(".").split()]
+    return RingOrder(int(m[1]), int(m[2]), tuple(ranks[:-1] if cut else ranks), closed=not cut)
 
 
 def _chosen(m: re.Match[str]) -> Chosen:
@@ -206,6 +250,12 @@ def _chosen(m: re.Match[str]) -> Chosen:
     protocol = m["protocol"].lower() if m["protocol"] else PROTOCOLS[int(m["protocol_number"])]
     channels = (int(m["low"]), int(m["high"])) if m["low"] else None
     return Chosen(_op(m["op"]), int(m["size"]), algorithm, protocol, channels)
+
+
+def _nic_rate(m: re.Match[str]) -> NicRate:
+    """The speed that NCCL prints in Mb/s."""
+    name = m["virtual"] or f"{m['device']}{m['port']}"
+    return NicRate(_logged(m["number"]), name, int(m["speed"]) * 1e6 / 8)
 
 
 def _setting(m: re.Match[str]) -> Setting:
@@ -248,8 +298,24 @@ KINDS: Final = (
         lambda m: Chosen(_op(m[1]), int(m[3]), m[2].lower().replace(" ", "_"), m[4] or "", None),
     ),
     _kind(
-        r"Channel \d+(?:/\d+)? : \d+\[",
-        rf"Channel (\d{{1,9}})(?:/(\d{{1,9}}))? : {_RANK} -> {_RANK} (?:\[(send|receive)\] )?"
+        r"Channel \d+/\d+ : +\d+(?: +\d+)+",
+        r"Channel (\d{1,9})/(\d{1,9}) :((?: +\d{1,9}){2,1000}(?: ?\.{1,3})?)$",
+        _ring,
+    ),
+    _kind(
+        r"Ring \d+ : -?\d+ -> \d+ -> ",
+        rf"Ring (\d{{1,9}}) : (\d{{1,9}}) -> (\d{{1,9}}) -> (\d{{1,9}}){_END}",
+        lambda m: RingOrder(int(m[1]), NOT_LOGGED, (int(m[2]), int(m[3]), int(m[4])), closed=False),
+    ),
+    _kind(
+        r"\w+: opCount [0-9a-f]+ sendbuff",
+        r"(\w+): opCount [0-9a-f]{1,16} sendbuff \S+ recvbuff \S+ count (\d{1,18}) datatype (\d|1[01]) "
+        rf"op \d+ root -?\d+ comm {_POINTER} \[nranks=(\d{{1,9}})\]",
+        lambda m: Called(_op(m[1]), int(m[2]), int(m[3]), m["pointer"], int(m[5])),
+    ),
+    _kind(
+        r"(?:Channel|Ring) \d+(?:/\d+)? : \d+(?:\[| ->)",
+        rf"(?:Channel|Ring) (\d{{1,9}})(?:/(\d{{1,9}}))? : {_RANK} -> {_RANK} (?:\[(send|receive)\] )?"
         rf"via (?P<transport>{_TRANSPORT}){_END}",
         _link,
     ),
@@ -275,8 +341,8 @@ KINDS: Final = (
     ),
     _kind(
         r"comm \S+ rank \d+ nRanks \d+ nNodes",
-        rf"comm {_POINTER} rank \d+ nRanks \d+ nNodes (\d{{1,9}}) localRanks ",
-        lambda m: Spans(m["pointer"], int(m[2])),
+        rf"comm {_POINTER} rank (\d{{1,9}}) nRanks (\d{{1,9}}) nNodes (\d{{1,9}}) localRanks ",
+        lambda m: Spans(m["pointer"], int(m[2]), int(m[3]), int(m[4])),
     ),
     _kind(r"NVLS comm ", rf"NVLS comm {_POINTER} (?:headR|r)ank \d+ ", lambda m: Joined(m["pointer"])),
     _kind(
@@ -307,8 +373,20 @@ KINDS: Final = (
     ),
     _kind(
         r"NET/[^/]{1,64} : GPU Direct RDMA",
-        r"NET/([^/]{1,64}) : GPU Direct RDMA (En|Dis)abled for HCA \d{1,9} '([^']{1,255})'",
-        lambda m: Nic(m[1], m[3], m[2] == "En"),
+        r"NET/([^/]{1,64}) : GPU Direct RDMA (En|Dis)abled for HCA (\d{1,9}) '([^']{1,255})'",
+        lambda m: Nic(m[1], int(m[3]), m[4], m[2] == "En"),
+    ),
+    _kind(
+        r"\+ NET\[[\d.]+\] - NET/",
+        r"\+ NET\[[\d.]{1,30}\] - NET/(?:[0-9a-f]{1,16}-)?([0-9a-f]{1,16}) \((?:\S*/)?([\d.]{1,30})\)",
+        lambda m: NicRate(int(m[1], 16), "", float(m[2]) * GB),
+    ),
+    _kind(
+        r"NET/IB ?: (?:Made virtual device )?\[\d+\] \S+ .*speed=",
+        r"NET/IB ?: (?:Made virtual device \[(?P<number>\d{1,9})\] name=(?P<virtual>\S{1,255})"
+        r"|\[\d{1,9}\] (?P<device>[^\s:]{1,64}):[^\s:]{1,64}(?P<port>:\d{1,9})/\w+)"
+        r"(?: provider=\S+)? speed=(?P<speed>\d{1,9}) ",
+        _nic_rate,
     ),
     _kind(
         r"Pattern \d+, crossNic",

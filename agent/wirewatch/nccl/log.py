@@ -40,7 +40,7 @@ _OLD_NAMES: Mapping[type, str] = {Channels: "ChannelCounts", Multicast: "Offered
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Fact)
 AT_MOST = 100_000
-"""How many lines about communicators are kept, and how many others that differ: at most 250 MB of memory."""
+"""How many lines about communicators are kept, and how many others that differ: at most 280 MB of memory."""
 WARNINGS = 10_000
 """How many warnings that differ are kept, and how many kinds of them."""
 SHOWN = 5

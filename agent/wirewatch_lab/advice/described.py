@@ -29,7 +29,6 @@ from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.topologyxml import (
     NcclTopology,
     XmlGpu,
-    XmlNic,
     XmlPlace,
     path_in_file,
 )  # fmt: skip
@@ -198,7 +197,7 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
     topology = Topology(
         gpus=gpus,
         nics=tuple(
-            NicPart("", device, "", "", _place(nic.place), ((_port_number(nic), ""),))
+            NicPart("", device, "", "", _place(nic.place), (("", ""),))
             for device, nic in nics.items()
         ),
         nvlink=tuple(wire for gpu in found.gpus for wire in _links_by_peer(gpu, places)),
@@ -207,7 +206,7 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
     )  # fmt: skip
     ports = tuple(
         RdmaPort(
-            device=device, port=_port_number(nic), card=nic.place.address.rpartition(".")[0], state="",
+            device=device, port="", card=nic.place.address.rpartition(".")[0], state="",
             layer="", rate=Absent(Why.MISSING, "the file does not have it") if nic.rate is None else nic.rate,
             pcie=_pcie(nic.place),
             paths=tuple(path_in_file(places[gpu.uuid].place, nic.place).name for gpu in gpus),
@@ -224,10 +223,6 @@ def _numbers(gpus: Sequence[XmlGpu]) -> Sequence[int]:
     """NVML's numbers where each GPU has one of its own, else the order of the file."""
     given = [gpu.dev for gpu in gpus if gpu.dev is not None]
     return given if len(set(given)) == len(gpus) else range(len(gpus))
-
-
-def _port_number(nic: XmlNic) -> str:
-    return "" if nic.port is None else str(nic.port)
 
 
 def _place(place: XmlPlace) -> Place:

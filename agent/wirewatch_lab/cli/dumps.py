@@ -21,11 +21,11 @@ _SHOWN = 64
 
 
 def are_dumps(names: Sequence[str]) -> bool:
-    """Tell whether these are dumps: several names, a folder, or a file that begins like a dump."""
-    one = Path(names[0])
-    if len(names) > 1 or (names[0] != "-" and one.is_dir()):
+    """Tell whether these are dumps: a folder, or files of which one begins like a dump."""
+    found = [Path(name) for name in names if name != "-"]
+    if len(names) > 1 and not all(path.exists() for path in found):
         return True
-    return one.is_file() and os.access(one, os.R_OK) and _begins(one)
+    return any(one.is_dir() or (one.is_file() and os.access(one, os.R_OK) and _begins(one)) for one in found)
 
 
 def judge_dumps(names: Sequence[str], *, as_json: bool) -> int:

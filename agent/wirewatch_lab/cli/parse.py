@@ -102,6 +102,7 @@ def settings(_context: click.Context, option: click.Parameter, value: Sequence[s
 
 EXAMPLES = (
     "all_reduce_perf -b 8 -e 1G -f 2 -g 8 | wirewatch parse -",
+    "wirewatch parse all_reduce.txt nccl.log nccl_topo.xml",
     "wirewatch parse ~/.cache/torch/comm_lib_trace_rank_*",
 )
 
@@ -131,7 +132,9 @@ EXAMPLES = (
     "--env", "environment", multiple=True, callback=settings,
     help="A setting that the run had, such as NCCL_NVLS_ENABLE=0; repeatable.",
 )  # fmt: skip
-@click.option("--explain", is_flag=True, help="Show all rows, and how each expected busbw follows.")
+@click.option(
+    "--explain", is_flag=True, help="Show all rows, all of a log, and how each expected busbw follows."
+)
 @click.option("--json", "form", flag_value="json", help="Print one JSON document instead of tables.")
 @click.option("--openmetrics", "form", flag_value="openmetrics", help="Print series as OpenMetrics.")
 @config_option
@@ -145,11 +148,12 @@ def parse(
     """Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.
 
     FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
-    before each line, the JSON that -J writes, a log of NCCL, or all of these together. Each size is judged by
-    the busbw that the GPUs' wires should give, between nodes by what their network should. The network is
-    found in the log, or named by --network. Of a log it says which wire the hot collective uses. An XML of
-    NCCL's topology is compared with this node, or with a recording. Dumps of the Flight Recorder, several
-    files or a folder, show which rank is missing or differs.
+    before each line, the JSON that -J writes, a log of NCCL, or all of these together. Several are read as
+    one: a table, a log and the topology file of a node. Each size is judged by the busbw that the GPUs' wires
+    should give, between nodes by what their network should. The network is found in the log, or named by
+    --network. Of a log it says which wire the hot collective uses. An XML of NCCL's topology is compared
+    with this node, or with a recording. Dumps of the Flight Recorder, several files or a folder, show which
+    rank is missing or differs.
 
     Exit codes: 0 OK; 1 one size is below the ratio, GPUs do not reach each other directly, or a topology
     differs; 2 several sizes are below the ratio, wrong values, a run that failed, or a rank that others wait
@@ -160,9 +164,9 @@ def parse(
         if any(named) or form == "openmetrics":
             raise click.UsageError("dumps of the Flight Recorder take no option but --json")
         context.exit(judge_dumps(files, as_json=form == "json"))
-    (file,) = files
-    node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
-    found = read_output(file, reader)
+    node, reader, begun = _node(topology, config_file, replay, overlays), Reader(op or ""), list[str]()
+    found = read_output(files, reader, begun)
+    file = files[0] if len(files) == 1 else ", ".join(begun)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
@@ -187,30 +191,58 @@ def _node(
     return Node(config_file, replay, tuple(overlays))
 
 
-def read_output(name: str, reader: Reader) -> LogSummary | NcclTopology | NcclGraphs:
-    """Read all of a file. Raises UsageError: it cannot be read, or holds nothing that is known here."""
-    said = "standard input" if name == "-" else printable(name)
+def read_output(
+    names: Sequence[str], reader: Reader, begun: list[str]
+) -> LogSummary | NcclTopology | NcclGraphs:
+    """Read all of some files, one after the other; of several a topology file names the NICs of the others.
+
+    `begun`: takes each file, with its first line as all lines are counted. Raises UsageError: a file cannot
+    be read, or they hold nothing that is known here.
+    """
+    texts: list[tuple[str, BinaryIO]] = []
+    machine: NcclTopology | NcclGraphs | None = None
+    said = ""
     try:
-        with click.open_file(name, "rb") as opened:
-            file = cast("BinaryIO", opened)
-            # The first bytes will be read again.
-            peek = getattr(file, "peek", None)
-            head = b"" if peek is None else peek(_HEAD)
-            if b"\0" in head:
-                raise click.UsageError(f"{said}: it is binary, not text")
-            if head.lstrip().startswith(b"<"):
+        with ExitStack() as opened:
+            for name in names:
+                said = "standard input" if name == "-" else printable(name)
+                file = cast("BinaryIO", opened.enter_context(click.open_file(name, "rb")))
+                # The first bytes will be read again.
+                peek = getattr(file, "peek", None)
+                head = b"" if peek is None else peek(_HEAD)
+                if b"\0" in head:
+                    raise click.UsageError(f"{said}: it is binary, not text")
+                if not head.lstrip().startswith(b"<"):
+                    texts.append((said, file))
+                    continue
                 found = read_nccl_topology(file)
                 if isinstance(found, Absent):
                     raise click.UsageError(f"{said}: {printable(found.detail)}")
-                return found
-            log = read_log(mixed_lines(file, reader))
+                machine = found
+                begun.append(said)
+            if machine is not None and not texts:
+                return machine
+            known = machine if isinstance(machine, NcclTopology) else None
+            log = read_log(_lines(texts, reader, begun), lambda: _placement(reader), known)
     except OSError as error:
         raise click.UsageError(f"{said}: {error.strerror or error}") from error
     except ValueError as error:
         raise click.UsageError(f"{said}: {error}") from error
     if not (reader.runs or log.messages or any("Test" in failure for failure in reader.failures)):
-        raise click.UsageError(f"{said}: {_nothing(reader)}")
+        raise click.UsageError(f"{', '.join(map(printable, names))}: {_nothing(reader)}")
     return log
+
+
+def _lines(texts: Sequence[tuple[str, BinaryIO]], reader: Reader, begun: list[str]) -> Iterator[str]:
+    for name, file in texts:
+        begun.append(f"{name} from line {reader.lines + 1}")
+        yield from mixed_lines(file, reader)
+
+
+def _placement(reader: Reader) -> dict[int, str]:
+    """The host of each rank by the first table, if its header names all of them."""
+    whole = (run.communicator for run in reader.runs if run.listed)
+    return {device.rank: device.host for device in next(whole, ())}
 
 
 def _nothing(reader: Reader) -> str:
@@ -347,8 +379,8 @@ def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> 
 
 _RUNS = 50
 """Runs that people are shown."""
-_LINES, _SAID = 15, 3
-"""Lines of a first answer, and how many it has of one kind."""
+_LINES = 15
+"""Lines of a first answer."""
 _HEADER = (
     "size", "type", "us", "busbw GB/s", "ratio", "in place us", "busbw GB/s", "ratio", "expected", "wrong"
 )  # fmt: skip
@@ -414,9 +446,11 @@ class Tally:
 def parse_text(document: parsed.ParseDocument, *, explain: bool) -> str:
     """Return what decides, in at most fifteen lines; `explain`: all of it, with each row and what follows."""
     log = document.nccl_log
-    # A log without a hot collective is worth a word where there is nothing else.
-    brief = document.runs and log is not None and log.hot is None
-    lines = log.lines() if log is not None and not (brief and not explain) else _beside(log, document.runs)
+    beside = bool(document.runs or document.failures)
+    lines = () if log is None else log.lines() if explain else log.first(beside=beside)
+    lines = lines[0 if beside else 1 :]  # The answer of a log alone is the verdict's reason.
+    if any(run.next for run in document.runs) and not explain:  # They name settings that slow.
+        lines = tuple(line for line in lines if not line.startswith("SLOWS "))
     text = written(
         "parse.j2", document, explain=explain, header=_HEADER, title=_title, most_runs=_RUNS,
         rows=lambda run: [_row(row) for row in run.rows], log=list(map(printable, lines)),
@@ -424,19 +458,11 @@ def parse_text(document: parsed.ParseDocument, *, explain: bool) -> str:
         more=max(len(document.runs) - _RUNS, 0) + document.runs_left_out,
     )  # fmt: skip
     shown = text.split("\n")
-    if explain or not document.runs or len(shown) <= _LINES:
-        return text
-    return "\n".join([*shown[: _LINES - 1], f"{len(shown) - _LINES + 1} more lines: --explain"])
-
-
-def _beside(log: LogSummary | None, runs: Sequence[ParsedRun]) -> tuple[str, ...]:
-    """What a log beside tables says that may be a cause: warnings, and settings that no run names yet."""
-    if log is None:
-        return ()
-    warnings = [f"warning (line {one.line}): {one.text}" for one in log.warnings]
-    slows = [] if any(run.next for run in runs) else [one for one in log.settings if one.slows]
-    slow = [f"{one.name}={one.value} (line {one.line}): {one.slows}" for one in slows]
-    return (*warnings[:_SAID], *slow[:_SAID], log.answer)
+    counted = [f"Lines are counted on: {document.source}"] if " from line 1," in document.source else []
+    most = _LINES - len(counted)
+    if explain or not document.runs or len(shown) <= most:
+        return "\n".join([*shown, *counted])
+    return "\n".join([*shown[: most - 1], f"{len(shown) - most + 1} more lines: --explain", *counted])
 
 
 def _title(run: ParsedRun) -> str:

@@ -6,16 +6,20 @@ from typing import Final
 
 from wirewatch.cli.templates import render
 from wirewatch.core.account import Multicast
+from wirewatch.core.rdma import gigabits
 from wirewatch.core.types import Absent
 from wirewatch.core.words import count
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Remark, Setting, version_numbers
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, wire
 from wirewatch.nccl.settings import NVLS_ENABLE
+from wirewatch_lab.study.rings import NETWORKS, RingAudit
 from wirewatch_lab.study.summary import span
 
 SHOWN = 8
 """How many of a list a person is shown; the document has them all."""
+FIRST = 13
+"""Lines of a log's first answer; with the verdict above it and the hint below it they are 15."""
 PATHS: Final = (
     ((2, 27, 5), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")),
     ((2, 27, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "P2C", "PHB", "SYS", "NET", "DIS")),
@@ -127,6 +131,24 @@ class HotCollective:
 
 
 @dataclass(frozen=True, slots=True)
+class CalledCollective:
+    """What ranks called, by lines of COLL: its size as nccl-tests counts it, and its communicator.
+
+    `communicator` is empty where the log does not have its beginning. `calls` of the rank that has the most,
+    of `logged_ranks` processes whose calls are in the log.
+    """
+
+    op: str
+    size_bytes: int
+    dtype: str
+    communicator: str
+    ranks: int
+    calls: int
+    logged_ranks: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogAnswer:
     """What the log shows of GPUDirect RDMA or NVLS, in words, and the lines that say so."""
 
@@ -159,6 +181,8 @@ class LogSummary:
     hot: HotCollective | None
     communicators: list[LoggedCommunicator]
     choices: list[ChosenRange]
+    calls: list[CalledCollective]
+    rings: list[RingAudit]
     gpudirect: LogAnswer
     nvls: LogAnswer
     network: list[Quote]
@@ -178,11 +202,20 @@ class LogSummary:
     def lines(self) -> tuple[str, ...]:
         """The summary for people; a number in brackets is that of a line of the log."""
         names = [one.name for one in self.settings]
-        text = render(
-            "wirewatch_lab.study", "nccllog.j2", log=self, shown=SHOWN, way=way, sizes=span,
-            several=list(dict.fromkeys(name for name in names if names.count(name) > 1)),
-        )  # fmt: skip
-        return tuple(text.split("\n"))
+        several = list(dict.fromkeys(name for name in names if names.count(name) > 1))
+        return self._lines("nccllog.j2", shown=SHOWN, sizes=span, several=several)
+
+    def first(self, *, beside: bool = False) -> tuple[str, ...]:
+        """The answer, ways between nodes, and what speaks against the job; that first `beside` a table."""
+        found = self._lines("nccllogfirst.j2", shown=3, beside=beside)
+        more = len(found) - FIRST
+        return (
+            (*found[:FIRST], f"  {count(more, 'more line')}, and all else: --explain") if more > 0 else found
+        )
+
+    def _lines(self, template: str, **values: object) -> tuple[str, ...]:
+        text = render("wirewatch_lab.study", template, log=self, way=way, gigabits=gigabits, **values)
+        return tuple(text.rstrip("\n").split("\n"))
 
 
 def way(algorithm: str, protocol: str) -> str:
@@ -199,7 +232,6 @@ _NAMES = {
 
 
 SUBSYSTEMS = "NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING,ENV"
-NETWORKS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
 QUOTES = 6
 _SILENT = (2, 30, 0)
 _FALLEN = "Failed to bind NVLink SHARP"

@@ -266,13 +266,39 @@ def mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
     reader.finish()
 
 
+_CONTAINER = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP]) ", re.ASCII)
+"""What a container runtime (CRI) writes before a line, or before a part of a line that goes on."""
+_LINES = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text", "body", "_raw")
+"""Members in which logs of JSON, an object a line, have the line of the program."""
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m", re.ASCII)
+
+
 def _pieces(file: BinaryIO) -> Iterator[str]:
-    """The text in parts that end with a line or have `LINE` bytes."""
-    first = True
+    """The text in parts that end with a line or have `LINE` bytes, without what a runtime wrapped it in."""
+    begun, start = "", "\ufeff"
     while part := file.readline(LINE):
-        text = part.decode("utf-8", "replace")
-        yield text.removeprefix("\ufeff") if first else text
-        first = False
+        text = _COLOUR.sub("", part.decode("utf-8", "replace").removeprefix(start))
+        start = ""
+        if wrapped := _CONTAINER.match(text):
+            text = text[wrapped.end() :]
+            if wrapped[1] == "P" and len(begun) < LINE:
+                begun += text.rstrip("\r\n")
+                continue
+        elif text.startswith("{") and text.endswith("}\n"):
+            text = _line_in(_members(text)) or text
+        yield from (begun + text).splitlines(keepends=True)
+        begun = ""
+    if begun:
+        yield begun
+
+
+def _line_in(value: Any, depth: int = 3) -> str:
+    """The program's line in an object of a log; empty for another object, as a document of nccl-tests."""
+    members = _object(value)
+    found = [text for name in _LINES if isinstance(text := members.get(name), str)]
+    if found or depth == 0 or "results" in members:
+        return f"{found[0].rstrip()}\n" if found else ""
+    return next(filter(None, (_line_in(one, depth - 1) for one in members.values())), "")
 
 
 def _read(text: str, reader: Reader, *, whole: bool = True) -> str:

@@ -1,18 +1,20 @@
 """Which wire a job uses, from NCCL's own log: the hot collective's in one line, then what that rests on."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from wirewatch.core import words
-from wirewatch.core.account import Account, Connection, Multicast
+from wirewatch.core.account import Account, Multicast
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
 from wirewatch.core.words import count, either
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import (
+    Called,
     Chosen,
     Network,
     Nic,
@@ -24,12 +26,22 @@ from wirewatch.nccl.lines import (
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.settings import slowing_settings
-from wirewatch_lab.study import logsummary
+from wirewatch_lab.study import logsummary, rings
 from wirewatch_lab.study.logsummary import Quote
+from wirewatch_lab.study.topologyxml import NcclTopology
 
 EXAMPLES, FALLBACKS = 4, 16
 """Pairs of ranks that are named, of a wire that is as it should be and of one that is not."""
 _WAYS = 3
+MOST_CALLS = 64
+"""Kinds of calls, and ways between nodes, that a document has."""
+_TYPES = (
+    ("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8), ("float16", 2),
+    ("float32", 4), ("float64", 8), ("bfloat16", 2), ("float8_e4m3", 1), ("float8_e5m2", 1),
+)  # fmt: skip
+"""Element types as NCCL numbers them, and their bytes."""
+_PARTS = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
+"""Collectives whose count is of one rank's part."""
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
 _SLOWEST: Sequence[TransportWire] = (
     "unknown", "net_socket", "net_other", "net_ib", "shm", "net_ib_gdr", "p2p", "nvls",
@@ -41,9 +53,18 @@ _EITHER = "P2P (NVLink or PCIe: not in the log)"
 _MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
 
 
-def read_log(lines: Iterable[str]) -> logsummary.LogSummary:
-    """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none."""
-    return _LogQuestions(NcclLog().read(lines)).summary()
+def read_log(
+    lines: Iterable[str],
+    placement: Callable[[], Mapping[int, str]] = dict,
+    topology: NcclTopology | None = None,
+) -> logsummary.LogSummary:
+    """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none.
+
+    `placement`: the host of each rank by other texts, asked for once all lines are read. `topology`: NCCL's
+    file of one of the hosts.
+    """
+    log = NcclLog().read(lines)
+    return _LogQuestions(log, placement(), rings.NicTable(log, topology)).summary()
 
 
 @dataclass(slots=True)
@@ -61,10 +82,38 @@ class _Chosen:
         return self.size_bytes * self.seen.count
 
 
+class _Call(NamedTuple):
+    """Calls of one kind (COLL), and the communicator that they were made in."""
+
+    said: logsummary.CalledCollective
+    comm: LoggedComm | None
+
+
+def _called(log: NcclLog, comms: Sequence[LoggedComm]) -> list[_Call]:
+    """What ranks called, those with the most bytes first; the rank with the most calls counts."""
+    owners = grouped((where, number) for number, logged in enumerate(comms) for where in logged.pointers)
+    found: dict[tuple[int, Called], Counter[tuple[Process, str]]] = defaultdict(Counter)
+    lines: dict[tuple[int, Called], int] = {}
+    for call, process, seen in log.said(Called):
+        own = [one for one in owners.get((process, call.pointer), ()) if comms[one].comm.ranks == call.ranks]
+        key = own[-1] if own else -1, call._replace(pointer="")
+        found[key][process, call.pointer] += seen.count
+        lines[key] = min(lines.get(key, seen.line), seen.line)
+    made = []
+    for key, times in found.items():
+        comm, call = comms[key[0]] if key[0] >= 0 else None, key[1]
+        dtype, width = _TYPES[call.datatype]
+        made.append(_Call(logsummary.CalledCollective(
+            call.op, call.elements * width * (call.ranks if call.op in _PARTS else 1), dtype,
+            comm.comm.id if comm else "", call.ranks, max(times.values()), len(times), lines[key],
+        ), comm))  # fmt: skip
+    return sorted(made, key=lambda one: -one.said.size_bytes * one.said.calls)
+
+
 class _LogQuestions:
     """What is asked of a log that was read."""
 
-    def __init__(self, log: NcclLog) -> None:
+    def __init__(self, log: NcclLog, placement: Mapping[int, str], nics: rings.NicTable) -> None:
         self.log = log
         self.account: Account = log.account()
         self.comms = log.comms()
@@ -78,6 +127,16 @@ class _LogQuestions:
                 self._members[process].append(logged)
             if 0 in logged.processes:
                 self._firsts[logged.processes[0]].append(logged)
+        self.calls = list(_called(self.log, self.comms))
+        sized = partial(logged_size, version=self.account.version)
+        self._callers = grouped(
+            ((one.op, sized(one.op, one.size_bytes, max(one.ranks, 1))), comm)
+            for one, comm in self.calls
+            if comm
+        )
+        others = {len(placement): placement} if placement else {}
+        found = (rings.audit(one, nics, others.get(value_or(one.comm.ranks, 0), {})) for one in self.comms)
+        self.rings = sorted(filter(None, found), key=lambda one: -(one.ranks or 0))[:MOST_CALLS]
         self.choices = [self._choice(chosen, process, seen) for chosen, process, seen in log.said(Chosen)]
 
     def summary(self) -> logsummary.LogSummary:
@@ -86,30 +145,20 @@ class _LogQuestions:
         used = [(f"used: {said.name}", seen) for said, _, seen in log.said(Network)]
         warnings = sorted(log.kinds.values(), key=lambda kind: -kind[1].count)
         return logsummary.LogSummary(
-            answer=self._answer(hot),
-            part=self._part(),
-            hot=hot,
+            answer=self._answer(hot), part=self._part(), hot=hot,
             communicators=[self._communicator(logged) for logged in self.comms],
-            choices=_ranges(self.choices),
-            gpudirect=features.gpudirect(),
-            nvls=features.nvls(),
+            choices=_ranges(self.choices), calls=[one.said for one in self.calls[:MOST_CALLS]],
+            rings=self.rings, gpudirect=features.gpudirect(), nvls=features.nvls(),
             network=logsummary.quotes_of([*used, *self._about("network", "collnet", "p2p")]),
             settings=self._settings(),
-            versions=[
-                *(Quote(seen.line, f"NCCL {version}", seen.count) for version, seen in log.versions.items()),
-                *logsummary.quotes_of(self._about("driver")),
-            ],
+            versions=[Quote(seen.line, f"NCCL {name}", seen.count) for name, seen in log.versions.items()]
+            + logsummary.quotes_of(self._about("driver")),
             warnings=[Quote(seen.line, text, seen.count) for text, seen in warnings[: 4 * logsummary.QUOTES]],
-            warning_kinds=len(warnings),
-            not_understood=log.not_understood,
+            warning_kinds=len(warnings), not_understood=log.not_understood,
             not_understood_lines=[Quote(line, text) for line, text in log.torn],
-            missing=list(self._missing()),
-            left_out=dict(log.left_out),
-            line_count=log.lines,
-            foreign=log.foreign,
-            messages=log.count,
-            other=log.other,
-        )
+            missing=list(self._missing()), left_out=dict(log.left_out), line_count=log.lines,
+            foreign=log.foreign, messages=log.count, other=log.other,
+        )  # fmt: skip
 
     def _about(self, *about: str) -> Iterator[tuple[str, Seen]]:
         return ((said.text, seen) for said, _, seen in self.log.said(Remark) if said.about in about)
@@ -117,6 +166,9 @@ class _LogQuestions:
     def _choice(self, chosen: Chosen, process: Process, seen: Seen) -> _Chosen:
         """Rank 0 of a communicator logs what was chosen: those whose rank 0 is in that process."""
         comms = self._firsts.get(process) or self._members.get(process) or self.comms
+        called = self._callers.get((chosen.op, chosen.size_bytes), ())
+        own = [comm for comm in called if any(comm is one for one in comms)]
+        comms = own if len(own) == 1 else comms
         ranks = {logged.comm.ranks for logged in comms if not isinstance(logged.comm.ranks, Absent)}
         one = ranks.pop() if len(ranks) == 1 else 1
         # Sizes of one rank's part become those of the whole message.
@@ -132,18 +184,13 @@ class _LogQuestions:
         total = sum(one.bytes for one in self.choices)
         chosen = most.chosen
         return logsummary.HotCollective(
-            op=chosen.op,
-            size_bytes=most.size_bytes,
-            algorithm=chosen.algorithm,
-            protocol=chosen.protocol,
+            op=chosen.op, size_bytes=most.size_bytes, algorithm=chosen.algorithm, protocol=chosen.protocol,
             channels=chosen.channels[1] - chosen.channels[0] + 1 if chosen.channels else None,
             calls=sum(one.seen.count for one in hot),
             share=sum(one.bytes for one in hot) / total if total else 1.0,
-            wires=self._carried_by(chosen, most.comms),
-            carried=self._carried(chosen, most.comms),
-            communicators=len(most.comms),
-            line=most.seen.line,
-        )
+            wires=self._carried_by(chosen, most.comms), carried=self._carried(chosen, most.comms),
+            communicators=len(most.comms), line=most.seen.line,
+        )  # fmt: skip
 
     def _carried(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[logsummary.CarriedBy]:
         """By the wires that they have; one without connections has run nothing, if others have some."""
@@ -161,13 +208,19 @@ class _LogQuestions:
         """The wires of a choice, the slowest first: connections, but where the switch's multicast does it."""
         found = self._wires(comms)
         if chosen.algorithm in {"nvls", "nvls_tree"}:
-            found = {name: kind for name, kind in found.items() if kind in logsummary.NETWORKS}
+            found = {name: kind for name, kind in found.items() if kind in rings.NETWORKS}
             found[_MULTICAST] = "nvls"
         if chosen.algorithm.startswith("collnet"):
             found["reductions in the network (CollNet)"] = "net_other"
         if _MULTICAST_KERNEL.search(chosen.protocol):
             found = {_MULTICAST: "nvls"}
         return sorted(found, key=lambda name: _SLOWEST.index(found[name]))
+
+    def _named(self, comms: Sequence[LoggedComm]) -> str:
+        """The wires of all connections, the slowest first."""
+        wires = self._wires(comms)
+        names = sorted(wires, key=lambda name: _SLOWEST.index(wires[name]))
+        return either(names, "and") if names else ""
 
     def _wires(self, comms: Sequence[LoggedComm]) -> dict[str, TransportWire]:
         return {
@@ -192,7 +245,7 @@ class _LogQuestions:
 
     def _peer_wire(self, logged: LoggedComm) -> tuple[str, Quote | None]:
         """NVLink or PCIe: what NCCL's search for rings found decides, or that the GPUs offer multicast."""
-        ours = set(logged.processes.values()) or set(self._graphs)
+        ours = set(logged.processes.values()) if logged.comm.id else set(self._graphs)
         graphs = [found for process in ours for found in self._graphs.get(process, ())]
         types = {graph.intra for graph, _ in graphs}
         if types:
@@ -212,25 +265,18 @@ class _LogQuestions:
     def _communicator(self, logged: LoggedComm) -> logsummary.LoggedCommunicator:
         comm, counts = logged.comm, value_or(logged.comm.channels, None)
         return logsummary.LoggedCommunicator(
-            id=comm.id,
-            ranks=value_or(comm.ranks, None),
-            nodes=value_or(comm.nodes, None),
-            logged_ranks=sorted(comm.devices),
-            hosts=_hosts([logged]),
-            finished=len(comm.finished),
-            init_seconds=value_or(comm.init_seconds, None),
+            id=comm.id, ranks=value_or(comm.ranks, None), nodes=value_or(comm.nodes, None),
+            logged_ranks=sorted(logged.processes), hosts=rings.hosts_of([logged]),
+            finished=len(comm.finished), init_seconds=value_or(comm.init_seconds, None),
             coll_channels=counts.coll if counts else None,
             nvls_channels=value_or(counts.nvls, None) if counts else None,
-            p2p_channels=counts.p2p if counts else None,
-            nvls_ranks=list(comm.nvls),
-            wires=self._used(logged),
-            peers=self._peers[id(logged)][1],
-            line=logged.line,
-        )
+            p2p_channels=counts.p2p if counts else None, nvls_ranks=list(comm.nvls),
+            wires=self._used(logged), peers=self._peers[id(logged)][1], line=logged.line,
+        )  # fmt: skip
 
     def _used(self, logged: LoggedComm) -> list[logsummary.UsedWire]:
         kinds = grouped(
-            ((_PLACES.sub("", one.transport), _is_fallback(one, logged)), one)
+            ((_PLACES.sub("", one.transport), rings.is_fallback(one, logged)), one)
             for one in logged.comm.connections
         )
         found = []
@@ -249,11 +295,16 @@ class _LogQuestions:
         if not self.log.count:
             return "No line of NCCL's log is in this text."
         if hot is None:
-            wires = self._wires(self.comms)
-            names = sorted(wires, key=lambda name: _SLOWEST.index(wires[name]))
-            go = f"The logged connections go over {either(names, 'and')}."
-            over = go if names else "No connection is logged either."
-            return f"Which collective is hot is not known: the log has no TUNING lines. {over}"
+            names = self._named(self.comms)
+            cross = sum(one.cross_rail for one in self.rings)
+            rail = f"; rails are crossed by {count(cross, 'hop')} between nodes" if cross else ""
+            over = (
+                f"The logged connections go over {names}{rail}."
+                if names
+                else "No connection is logged either."
+            )
+            unknown = "Which collective is hot is not known: the log has no TUNING lines."
+            return self._called_most() if self.calls else f"{unknown} {over}"
         ways = {
             (one.chosen.algorithm, one.chosen.protocol)
             for one in self.choices
@@ -270,18 +321,35 @@ class _LogQuestions:
             f"{channels}, {over} (line {hot.line})."
         )
 
+    def _called_most(self) -> str:
+        """The collective with the most bytes of all that ranks called: COLL names its communicator."""
+        said, comm = self.calls[0]
+        total = sum(one.said.size_bytes * one.said.calls for one in self.calls)
+        share = said.size_bytes * said.calls / total if total else 1.0
+        names = self._named([comm] if comm else []) or "wires that are not in the log"
+        return (
+            f"The hot collective is {said.op} of {words.size(said.size_bytes)} {said.dtype} "
+            f"({count(said.calls, 'call')}, {share:.0%} of the bytes) in communicator "
+            f"{said.communicator or 'that the log does not name'} of {count(said.ranks, 'rank')}, on {names} "
+            f"(line {said.line}). Which algorithm ran it is not in the log."
+        )
+
     def _part(self) -> str:
         """Of which ranks and hosts the lines are."""
         whole = [logged for logged in self.comms if not isinstance(logged.comm.ranks, Absent)]
-        if not whole:
-            return "The log names no communicator: which part of the job it shows is not known."
-        most = max(whole, key=lambda logged: (value_or(logged.comm.ranks, 0), len(logged.comm.devices)))
-        shown, ranks = len(most.comm.devices), value_or(most.comm.ranks, 0)
-        hosts = _hosts(self.comms)
+        hosts = rings.hosts_of(self.comms)
         on = f"{len(hosts)} hosts" if len(hosts) != 1 else f"host {hosts[0]}"
+        on = on if hosts else "hosts that are not known"
+        if not whole:
+            known = f" Lines of connections are from {on}." if hosts else ""
+            return f"The log names no communicator: which part of the job it shows is not known.{known}"
+        most = max(whole, key=lambda logged: (value_or(logged.comm.ranks, 0), len(logged.processes)))
+        shown, ranks = len(most.processes), value_or(most.comm.ranks, 0)
+        nodes = value_or(most.comm.nodes, 0)
+        on += f" (of {nodes} nodes)" if nodes > len(hosts) > 0 else ""
         if shown >= ranks:
             return f"All {ranks} ranks of the largest communicator, on {on}, wrote to this log."
-        one = f"rank {next(iter(most.comm.devices))}" if shown == 1 else f"{shown} ranks"
+        one = f"rank {next(iter(most.processes))}" if shown == 1 else f"{shown} ranks"
         return f"Of {ranks} ranks only {one}, on {on}, wrote to this log: what others use is not in it."
 
     def _settings(self) -> list[logsummary.FoundSetting]:
@@ -326,23 +394,6 @@ def _over(carried: Sequence[logsummary.CarriedBy]) -> str:
     ]
     more = f" or in {len(carried) - _WAYS} other ways" if len(carried) > _WAYS else ""
     return " or ".join(each) + more
-
-
-def _is_fallback(connection: Connection, logged: LoggedComm) -> bool:
-    """Whether two GPUs of one node do not reach each other directly."""
-    kind = wire(connection.transport)
-    if kind == "shm":
-        return True
-    hosts = [logged.processes.get(rank, ("", 0))[0] for rank in (connection.source, connection.destination)]
-    # Nodes do not have names of their own where all ranks logged and hosts are fewer than nodes.
-    processes, ranks = len(logged.processes), value_or(logged.comm.ranks, 0)
-    apart = processes < ranks or value_or(logged.comm.nodes, 1) <= len(_hosts([logged]))
-    same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1] and apart)
-    return kind in logsummary.NETWORKS and same
-
-
-def _hosts(comms: Iterable[LoggedComm]) -> list[str]:
-    return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
 
 
 def _ranges(choices: Sequence[_Chosen]) -> list[logsummary.ChosenRange]:

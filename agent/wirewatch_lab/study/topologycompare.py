@@ -174,11 +174,13 @@ class _Compared:
         alike = 0
         for theirs, ours in self.nics:
             ports = [key for key in self.node.rates if key[0] == ours.device]
-            key = (ours.device, str(theirs.port)) if theirs.port else ports[0] if len(ports) == 1 else None
-            rate = self.node.rates.get(key) if key else None
+            # The file's number of a port counts other functions of the card too.
+            rate = self.node.rates[ports[0]] if len(ports) == 1 else None
             if theirs.rate is None or rate is None:
-                side = "the file gives none" if theirs.rate is None else "no active port on this node"
-                self._blank["rate", side].append(ours.device)
+                here = f"{len(ports) or 'no'} active port{'s' * (len(ports) > 1)} on this node"
+                self._blank["rate", "the file gives none" if theirs.rate is None else here].append(
+                    ours.device
+                )
             elif abs(theirs.rate - rate) > _SLACK * rate:
                 there, here = gigabits(theirs.rate), gigabits(rate)
                 self.differs.append(f"{ours.device}: {there} in the file, {here} on this node")

@@ -66,7 +66,7 @@ class XmlNic:
 
     place: XmlPlace
     name: str
-    port: int | None
+    number: int | None
     rate: float | None
     gdr: bool | None
 
@@ -291,9 +291,8 @@ class _Builder:
 
     def _nic(self, place: XmlPlace, net: Mapping[str, str]) -> XmlNic:
         megabits = self._whole("net", net, "speed")
-        port = self._whole("net", net, "port")
         rate = megabits * 1e6 / 8 if megabits and megabits > 0 else None
-        return XmlNic(place, net.get("name", ""), port, rate, _flag(net.get("gdr")))
+        return XmlNic(place, net.get("name", ""), self._whole("net", net, "dev"), rate, _flag(net.get("gdr")))
 
     def _address(self, attributes: Mapping[str, str]) -> str:
         text = attributes.get("busid", "")
@@ -364,9 +363,8 @@ def _topology_lines(found: NcclTopology) -> Iterator[str]:
         parts = [name, *_place_words(gpu.place), nvlinks, _DIRECT[gpu.gdr], near]
         yield "  " + ", ".join(filter(None, parts))
     for nic in found.nics:
-        port = "" if nic.port is None else f"port {nic.port}"
         rate = "" if nic.rate is None else gigabits(nic.rate)
-        parts = ["NIC", nic.name or nic.place.address, port, rate, *_place_words(nic.place), _DIRECT[nic.gdr]]
+        parts = ["NIC", nic.name or nic.place.address, rate, *_place_words(nic.place), _DIRECT[nic.gdr]]
         yield "  " + ", ".join(filter(None, [" ".join(parts[:2]), *parts[2:]]))
     yield from (f"  {note}" for note in found.notes)
 

@@ -210,7 +210,7 @@ def test_cards_of_a_file_are_ports_and_interfaces_are_none() -> None:
     near = of(gpu("0000:01:00.0"), gpu("0000:02:00.0", 1), nics=cards).locality
     assert not isinstance(near, Absent)
     assert [(one.device, one.port, one.card) for one in near.ports] == [
-        ("mlx5_0", "1", "0000:18:00"), ("0000:1a:00.0", "", "0000:1a:00"),
+        ("mlx5_0", "", "0000:18:00"), ("0000:1a:00.0", "", "0000:1a:00"),
     ]  # fmt: skip
     assert near.others == (("eth0", SOCKETS),)
     assert isinstance(near.ports[1].rate, Absent)

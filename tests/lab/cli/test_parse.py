@@ -20,11 +20,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.examples import examples
 from tests.fuzzing import damaged
 from tests.lab.study import printed
+from tests.lab.study.jobs import DrawnJob
 from tests.lab.study.printed import Job, Written
 from tests.lab.study.test_judge import of_busbw
 from tests.lab.study.test_nccljson import FORMS
 from tests.lab.study.test_nccltests import torn
-from tests.lab.study.topologies import gpu, system
+from tests.lab.study.topologies import gpu, nic, system
 from tests.node.cli.checks import noted
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import refused
@@ -277,3 +278,24 @@ def test_the_published_study_has_its_figures() -> None:
     """Source: waynehacking8/nccl-collectives-bench, 4 H100, all_reduce."""
     done = run_wirewatch("parse", str(PUBLISHED / "nccltests.2.18.3.h100x4.allreduce.txt"))
     assert "out of place: latency floor 23.3 us, knee 8 MiB, plateau 366.2 GB/s" in done.stdout
+
+
+def test_a_table_a_log_and_a_topology_file_are_read_as_one(tmp_path: Path) -> None:
+    """All channels on two of eight NICs: what bounds the ring stands below the rows."""
+    ports = [f"mlx5_{n}:1/IB" for n in range(8)]
+    job = DrawnJob(gpus=8, channels=8, nics=lambda _: ports, nic=lambda _, channel, __: channel % 2)
+    nics = [nic(f"0000:1{n}:00.0", f"mlx5_{n}").replace('dev="0"', f'dev="{n}"') for n in range(8)]
+    (tmp_path / "table").write_text(f"{text_of(SLOW)}\n")
+    (tmp_path / "log").write_text("\n".join(job.log()))
+    (tmp_path / "xml").write_bytes(system(nics))
+    names = [str(tmp_path / name) for name in ("table", "log", "xml")]
+    done = CliRunner().invoke(parse, names)
+    assert (
+        "a ring's busbw is at most 100.0 GB/s: 4 of 8 channels leave node-0 by NIC 0 (mlx5_0:1)"
+        in done.stdout
+    )
+    assert "node-1: 2 of its 8 NICs carry all 8 channels" in done.stdout
+    begins = f"{names[2]}, {names[0]} from line 1, {names[1]} from line {text_of(SLOW).count(chr(10)) + 2}"
+    assert f"Lines are counted on: {begins}" in done.stdout
+    missing = CliRunner().invoke(parse, [names[0], str(tmp_path / "none")])
+    assert missing.exit_code == 2

@@ -1,5 +1,6 @@
 """JSON that nccl-tests writes with -J: whole, cut, one after the other, and among text."""
 
+import io
 import json
 from copy import deepcopy
 from typing import Any
@@ -17,7 +18,9 @@ from wirewatch.core.types import Health
 from wirewatch_lab.study import nccljson, runs
 from wirewatch_lab.study.basis import RunGrounds
 from wirewatch_lab.study.judge import judge
-from wirewatch_lab.study.nccljson import Assembler, read_document
+from wirewatch_lab.study.nccljson import Assembler, mixed_lines, read_document
+from wirewatch_lab.study.nccllog import read_log
+from wirewatch_lab.study.nccltests import Reader
 from wirewatch_lab.study.points import to_study
 from wirewatch_lab.study.runs import NAMELESS, BenchmarkRun, shortfall
 
@@ -328,3 +331,58 @@ def test_a_line_without_an_end_is_looked_at_once_and_a_document_after_it_is_read
     # What is at the limit is whole, with its end or at the end of the file.
     for text in ("y" * 63 + "\n", "y" * 63):
         assert read_text(text).not_understood == 0
+
+
+TABLE = """\
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+     1048576        262144     float     sum      -1   1626.5    0.64    1.24      0   2302.3    0.46    0.87      0
+"""  # noqa: E501
+LOGGED = "node-0:1000:2000 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] [send] via NET/IB/1/GDRDMA"
+WRAPPED = {
+    "CRI": "2026-05-05T06:16:47.123456789Z stdout F {}\n",
+    "CRI with an offset": "2026-05-05T06:16:47.123+02:00 stderr F {}\n",
+    "docker's json-file": '{{"log":"{}\\n","stream":"stderr","time":"2026-05-05T06:16:47.1Z"}}\n',
+    "journald": '{{"__REALTIME_TIMESTAMP":"1","MESSAGE":"{}","_PID":"7"}}\n',
+    "a cloud's log": '{{"insertId":"x","jsonPayload":{{"message":"{}"}},"severity":"INFO"}}\n',
+    "Loki": '{{"labels":{{"pod":"a"}},"line":"{}","timestamp":"2026"}}\n',
+    "srun --label": "12: {}\n",
+    "mpirun": "[1,12]<stderr>:{}\n",
+    "mpiexec -l": "[12] {}\n",
+    "Ray": "(RayTrainWorker pid=615, ip=10.72.7.6) {}\n",
+    "kubectl": "2026-05-05T06:16:47.123456789Z {}\n",
+    "syslog": "May  5 06:16:47 node-0 python[1000]: {}\n",
+    "colours": "\x1b[36m{}\x1b[0m\n",
+}
+
+
+@pytest.mark.parametrize("form", WRAPPED.values(), ids=WRAPPED)
+def test_a_log_is_read_in_what_wraps_its_lines(form: str) -> None:
+    text = "".join(form.format(line) for line in ("step 1", LOGGED, "step 2"))
+    found = read_log(mixed_lines(io.BytesIO(text.encode()), Reader()))
+    (hop,) = found.rings[0].hops
+    assert (hop.send.host, hop.send.nic, hop.send.line, hop.send.gpudirect) == ("node-0", 1, 2, True)
+    assert found.line_count == 3
+
+
+def test_a_line_that_a_container_runtime_cut_is_one_line() -> None:
+    start = "2026-05-05T06:16:47.123456789Z stdout "
+    text = f"{start}P {LOGGED[:40]}\n{start}P {LOGGED[40:60]}\n{start}F {LOGGED[60:]}\n{start}P end"
+    found = list(mixed_lines(io.BytesIO(text.encode()), Reader()))
+    assert found == [LOGGED, "end"]
+
+
+@pytest.mark.parametrize("form", [WRAPPED["CRI"], WRAPPED["docker's json-file"]])
+def test_a_table_is_read_in_what_wraps_its_lines(form: str) -> None:
+    text = "".join(form.format(line) for line in TABLE.splitlines())
+    assert len(only(read_text(text)).rows) == len(only(read_text(TABLE)).rows) == 1
+
+
+def test_a_document_of_nccl_tests_on_one_line_stays_one() -> None:
+    reader = Reader()
+    lines = list(mixed_lines(io.BytesIO(f"{json.dumps(DOCUMENT)}\n".encode()), reader))
+    assert (lines, len(reader.runs)) == ([], 1)
+
+
+def test_objects_without_a_line_of_text_are_passed_over() -> None:
+    text = '{"loss": 2.5, "step": 7}\n{"a": {"b": {"c": {"d": {"log": "too deep"}}}}}\n[1]\n{"log": 7}\n'
+    assert "too deep" not in list(mixed_lines(io.BytesIO(text.encode()), Reader()))

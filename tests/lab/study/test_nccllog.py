@@ -597,7 +597,7 @@ def test_a_network_between_hosts_that_share_a_node_is_a_fallback_where_ranks_are
 
 
 def test_links_between_ranks_of_hosts_that_are_not_known_are_no_fallback() -> None:
-    (only,) = read(links("NET/IB/0")).communicators
+    (only,) = read(links("NET/IB/0").replace("node7:4711:", "")).communicators
     assert [wire.fallback for wire in only.wires] == [False]
 
 
@@ -611,3 +611,79 @@ def test_links_between_ranks_of_hosts_that_are_not_known_are_no_fallback() -> No
 )  # fmt: skip
 def test_a_number_is_a_path_where_that_version_has_it(number: int, version: str | Absent, name: str) -> None:
     assert path_name(number, version) == name
+
+
+CALL = (
+    "{}: opCount {:x} sendbuff 0x7f{} recvbuff 0x7f0 count {} datatype {} op 0 root 0 comm {} "
+    "[nranks={}] stream 0x11"
+)
+
+
+def call(
+    op: str, elements: int, comm: int = 0, ranks: int = 8, *, dtype: int = 9, gpu: int = 0, times: int = 1
+) -> str:
+    lines = (
+        say(CALL.format(op, n, n, elements, dtype, pointer(gpu, comm), ranks), gpu, thread=4711)
+        for n in range(times)
+    )
+    return "".join(lines)
+
+
+def test_calls_say_which_communicator_is_hot() -> None:
+    text = comm(0, 8) + comm(1, 16) + say("Channel 00/0 : 0[0] -> 5[5] via P2P/CUMEM", thread=6000)
+    found = read(
+        text
+        + call("AllReduce", 1 << 25, times=2)
+        + call("AllGather", 1 << 20, 1, 16)
+        + call("Send", 4, dtype=7)
+    )
+    assert [
+        (one.op, one.size_bytes, one.dtype, one.communicator, one.ranks, one.calls, one.line)
+        for one in found.calls
+    ] == [
+        ("all_reduce", 64 << 20, "bfloat16", "0xab0", 8, 2, 6),
+        ("all_gather", 32 << 20, "bfloat16", "0xab1", 16, 1, 8),
+        ("send", 16, "float32", "0xab0", 8, 1, 9),
+    ]
+    assert found.answer.startswith(
+        "The hot collective is all_reduce of 64 MiB bfloat16 (2 calls, 80% of the bytes) in communicator "
+        "0xab0 of 8 ranks, on "
+    )
+    assert found.answer.endswith("(line 6). Which algorithm ran it is not in the log.")
+    assert (
+        "all_gather of 32 MiB bfloat16 in 0xab1 of 16 ranks: 1 call, by 1 of its ranks here (8)"
+        in "\n".join(found.lines())
+    )
+
+
+def test_a_call_of_a_communicator_that_is_not_in_the_log_says_so() -> None:
+    found = read(comm(0, 8) + call("AllReduce", 64, 3) + call("AllReduce", 64, 0, 4))
+    assert {one.communicator for one in found.calls} == {""}
+    assert "in communicator that the log does not name of 8 ranks" in found.answer
+
+
+def test_calls_of_several_ranks_are_those_of_the_rank_with_the_most() -> None:
+    text = SETUP + call("AllReduce", 64, ranks=2, times=3) + call("AllReduce", 64, ranks=2, gpu=1, times=2)
+    (only,) = read(text).calls
+    assert (only.calls, only.logged_ranks) == (3, 2)
+    apart = text.replace("node7:4711:4801 [1]", "node7:4712:4801 [1]").replace(
+        "node7:4711:4711 [1]", "node7:4712:4711 [1]"
+    )
+    (only,) = read(apart).calls
+    assert (only.calls, only.logged_ranks, only.communicator) == (3, 2, "0xabc1")
+
+
+def test_calls_tell_in_which_communicator_an_algorithm_ran() -> None:
+    text = comm(0, 8) + say("Channel 00/0 : 0[0] -> 5[5] [send] via NET/IB/0/GDRDMA")
+    text += comm(1, 2) + say("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")
+    hot = read(text + call("AllReduce", 1 << 20, 1, 2, dtype=0) + chosen(1 << 20, "RING")).hot
+    assert hot is not None
+    assert (hot.communicators, hot.wires) == (1, ["P2P (NVLink or PCIe: not in the log)"])
+    both = text + "".join(call("AllReduce", 1 << 20, n, r, dtype=0) for n, r in ((1, 2), (0, 8)))
+    hot = read(both + chosen(1 << 20, "RING")).hot
+    assert hot is not None
+    assert hot.communicators == 2
+
+
+def test_torn_calls_of_no_ranks_are_no_end_of_reading() -> None:
+    assert read(call("AllGather", 64, ranks=0)).calls[0].size_bytes == 0

@@ -189,7 +189,7 @@ def test_a_card_without_an_address_is_known_by_its_name_and_its_only_port() -> N
     assert {"11 NICs", "11 port rates"} <= set(found.same)
     two = replace(node, rates={**node.rates, (name, "2"): node.rates[name, "1"]})
     unknown = compare_topology(parsed(body.encode()), two).unknown
-    assert f"rate of {name}: no active port on this node" in unknown
+    assert f"rate of {name}, {name}: 2 active ports on this node" in unknown
 
 
 def test_a_gpu_without_links_in_a_file_of_nccl_differs() -> None:

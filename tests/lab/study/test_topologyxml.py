@@ -51,9 +51,9 @@ def test_gpus_nics_and_where_they_hang() -> None:
     assert (first.place.generation, first.place.lanes) == (5, 16)
     assert second.place.bridges == ("0000:20:00.0", "0000:21:00.0")
     assert third.nvlinks == {"0000:1b:00.0": 4}
-    assert [(n.name, n.port, n.rate, n.gdr) for n in found.nics] == [
-        ("mlx5_0", 1, 50e9, True),
-        ("mlx5_1", 1, 50e9, True),
+    assert [(n.name, n.number, n.rate, n.gdr) for n in found.nics] == [
+        ("mlx5_0", 0, 50e9, True),
+        ("mlx5_1", 0, 50e9, True),
     ]
     assert (found.cpus, found.hosts, found.notes) == (2, 0, ())
 
@@ -245,15 +245,15 @@ A topology of NCCL: 3 GPUs, 2 NICs, 2 CPUs
   GPU 0 at 0000:1b:00.0, NUMA node 0, {FAST}, {LINKS}, GPUDirect RDMA, nearest NIC mlx5_0 (PIX)
   GPU 1 at 0000:2b:00.0, NUMA node 0, {FAST}, {LINKS}, GPUDirect RDMA, nearest NIC mlx5_1 (PXB)
   GPU 2 at 0000:9b:00.0, NUMA node 1, {FAST}, {FOUR}, GPUDirect RDMA, nearest NIC mlx5_0 (SYS)
-  NIC mlx5_0, port 1, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA
-  NIC mlx5_1, port 1, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA""",
+  NIC mlx5_0, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA
+  NIC mlx5_1, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA""",
     ),
     "cards that say little": (
         CARDS,
         f"""\
 A topology of NCCL: 1 GPU, 3 NICs, 2 CPUs
   GPU 0 at 0000:9b:00.0, NUMA node 1, {FAST}, GPUDirect RDMA, nearest NIC a (SYS)
-  NIC a, port 0, NUMA node 0, {FAST}
+  NIC a, NUMA node 0, {FAST}
   NIC 0000:19:00.0, NUMA node 0
   NIC b, 400 Gb/s, NUMA node 0, {FAST}, GPUDirect RDMA""",
     ),

@@ -7,7 +7,18 @@ from tests.recorded import HERE
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl import log
-from wirewatch.nccl.lines import Fact, GdrPath, Nic, SearchedPaths, Setting, fact
+from wirewatch.nccl.lines import (
+    Called,
+    Fact,
+    GdrPath,
+    Nic,
+    NicRate,
+    RingOrder,
+    SearchedPaths,
+    Setting,
+    Spans,
+    fact,
+)
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size, parse_nccl_log, wire
 
 NOT_LOGGED = Absent(Why.MISSING, "not in NCCL's log")
@@ -203,6 +214,10 @@ def test_what_no_channel_says_is_some_wire_too(transport: str, over: str) -> Non
         "NCCL_ALGO set by envir",
         "Using network",
         "Init timings - ncclCommInitRank: rank 0 nranks 2 total 1.",
+        "AllReduce: opCount 0 sendbuff 0x7f0 recvbuff 0x7f0 count 33554432 datatype 9 op 0 root 0 comm 0x5",
+        "AllReduce: opCount 0 sendbuff 0x7f0 recvbuff 0x7f0 count 8 datatype 12 op 0 root 0 comm 0x5 [n",
+        "+ NET[50.0] - NET/0 (a2761f0003bd70c4/1/50.0",
+        "Ring 00 : 7 -> 0 -> ",
         "comm 0x5 rank 0 nRanks 2 nNodes 1",
     ],
 )
@@ -228,7 +243,7 @@ def test_other_lines_are_not_missed(text: str) -> None:
 
 
 def test_what_is_not_read_is_counted() -> None:
-    told = log.NcclLog().read(["of a program\n", say("Channel 00/24 : 0 1"), "NCCL of a program\n"])
+    told = log.NcclLog().read(["of a program\n", say("P2P Chunksize set to 524288"), "NCCL of a program\n"])
     assert (told.count, told.other, told.lines, told.foreign) == (1, 1, 3, 2)
 
 
@@ -239,8 +254,17 @@ def test_what_is_not_read_is_counted() -> None:
          GdrPath("41000", "42000", enabled=True, distance=3, most=5)),
         ("GPU Direct RDMA Disabled for GPU/0-41000 (rank 1) - NET/0-2 (distance 6 > 5)",
          GdrPath("GPU/0-41000 (rank 1)", "NET/0-2", enabled=False, distance=6, most=5)),
-        ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", Nic("IB", "mlx5_0", direct=False)),
-        ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", Nic("IB", "mlx5_0", direct=True)),
+        ("Channel 00/04 :    0   1   3   2", RingOrder(0, 4, (0, 1, 3, 2), closed=True)),
+        ("Channel 11/16 :    0   1  13  1...", RingOrder(11, 16, (0, 1, 13), closed=False)),
+        ("Ring 03 : 7 -> 0 -> 1", RingOrder(3, NOT_LOGGED, (7, 0, 1), closed=False)),
+        ("Gather: opCount 1f sendbuff 0x7 recvbuff 0x8 count 64 datatype 9 op 0 root 0 comm 0x5b [nranks=16]",
+         Called("gather", 64, 9, "0x5b", 16)),
+        ("+ NET[1.2] - NET/b (0/0/1.250000)", NicRate(11, "", 1.25e9)),
+        ("NET/IB: [3] mlx5_5:uverbs5:2/RoCE speed=200000 context=0x7 pciPath=/x ar=0",
+         NicRate(NOT_LOGGED, "mlx5_5:2", 25e9)),
+        ("comm 0x5 rank 1 nRanks 4 nNodes 2 localRanks 2 localRank 1 MNNVL 0", Spans("0x5", 1, 4, 2)),
+        ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'", Nic("IB", 0, "mlx5_0", direct=False)),
+        ("NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'", Nic("IB", 0, "mlx5_0", direct=True)),
         ("Pattern 4, crossNic 0, nChannels 12, bw 30.0/30.0, type NVL/PIX, sameChannels 1",
          SearchedPaths("NVL", "PIX")),
     ],

@@ -283,3 +283,39 @@ def test_a_line_without_its_beginning_is_no_communicator_of_its_own() -> None:
 def test_a_bus_that_is_no_address_has_none() -> None:
     (comm,) = comms(say(init("START", 0).replace("busId 41000", "busId 4100f")))
     assert comm.devices[0].bus == ""
+
+
+def test_a_rank_whose_beginning_is_missing_joins_the_one_communicator_that_lacks_it() -> None:
+    spans = "comm {} rank {} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0"
+    text = say(init("START", 0)) + say(spans.format(pointer(1), 1), 1, host="node8")
+    (only,) = NcclLog().read(text.splitlines()).comms()
+    assert (only.comm.id, only.comm.nodes) == ("0xabc1", 2)
+    assert {rank: host for rank, (host, _) in only.processes.items()} == {0: "node7", 1: "node8"}
+    assert list(only.comm.devices) == [0]
+    twice = text + say(spans.format(pointer(3), 1), 1, host="node9")
+    assert [sorted(one.processes) for one in NcclLog().read(twice.splitlines()).comms()] == [[0, 1], [1]]
+
+
+def test_an_end_that_names_no_communicator_is_of_the_only_one_with_its_other_end() -> None:
+    link = "Channel 03/0 : 1[1] -> 0[0] [{}] via NET/IB/{}/GDRDMA"
+    sent = say(link.format("send", 1), 1, host="node8")
+    text = say(init("START", 0)) + say(link.format("receive", 0))
+    (only,) = NcclLog().read((text + sent).splitlines()).comms()
+    assert only.lanes == {
+        (1, 0, "NET/IB/0/GDRDMA"): {(3, 0, True): 2}, (1, 0, "NET/IB/1/GDRDMA"): {(3, 0, False): 3},
+    }  # fmt: skip
+    assert only.processes[1] == ("node8", 4711)
+    two = (
+        text + say(init("START", 0, rest="commId 0xabc2 ", comm=1)) + say(link.format("receive", 0), thread=4)
+    )
+    assert NcclLog().read((two + sent).splitlines()).comms()[-1].comm.id == ""
+
+
+def test_lines_of_connections_alone_place_their_ranks_unless_two_processes_do() -> None:
+    text = say("Ring 00 : 15 -> 0 [send] via NET/Socket/0", host="b") + say(
+        "Ring 00 : 7 -> 8 [send] via NET/Socket/0"
+    )
+    (only,) = NcclLog().read(text.splitlines()).comms()
+    assert {rank: host for rank, (host, _) in only.processes.items()} == {15: "b", 7: "node7"}
+    both = text + say("Ring 01 : 7 -> 8 [send] via NET/Socket/0", host="c")
+    assert NcclLog().read(both.splitlines()).comms()[0].processes[7] == ("", 0)

@@ -1,0 +1,310 @@
+"""The way of a job's rings between nodes, hop by hop: NICs, rails and GPUDirect at both ends, and its price.
+
+Each end of a hop is in the log of its own rank alone. What a log of some ranks leaves open stays open. A ring
+sends as many bytes over each of its hops, and each channel has the same part of a message: so a NIC with two
+of eight channels holds all eight to four times its rate.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from wirewatch.core.account import Connection
+from wirewatch.core.types import Absent, value_or
+from wirewatch.nccl.comms import LoggedComm
+from wirewatch.nccl.lines import Nic, NicRate, Remark
+from wirewatch.nccl.log import NcclLog, wire
+from wirewatch_lab.study.topologyxml import NcclTopology
+
+NETWORKS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
+NO_RAILS = frozenset({"Socket", "AWS Libfabric", "Libfabric"})
+"""Networks in which any NIC reaches any other over the same switches: TCP sockets, EFA and Slingshot."""
+MOST = 256
+"""Hops that a document has, those across rails first."""
+Rail = Literal["same", "cross", "none", "not known"]
+_NET = re.compile(
+    r"NET/(?P<network>[^/]+)/(?P<nic>\d+)(?:\((?P<through>\d+)\))?(?P<direct>/GDRDMA)?", re.ASCII
+)
+_USING = re.compile(r"NET/([^/:]{1,64}?) ?: Using (.*?)(?:;|$)", re.ASCII)
+_LISTED = re.compile(r"\[(\d{1,4})\](?:=\{([^}]*)\}|([^\s;={]+))", re.ASCII)
+_PORT = re.compile(r"(?:\[\d+\] ?)?([^\s/,<{}]+)[^\s,]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class HopEnd:
+    """One end of a hop: its host and NIC; `line` is 0 and the NIC null where its rank did not log it.
+
+    `name` of the NIC, empty if not logged. `through`: the rank next to the NIC that sends for this one (PXN).
+    """
+
+    host: str
+    nic: int | None
+    name: str
+    gpudirect: bool | None
+    through: int | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkHop:
+    """A channel's way from a rank of one node to a rank of another.
+
+    `ring`: whether the channel's ring goes this way, or null where the log has no order of ranks. `rail`:
+    none where the network has no rails; `why` it is not known, or what it rests on.
+    """
+
+    channel: int
+    source: int
+    destination: int
+    network: str
+    ring: bool | None
+    send: HopEnd
+    receive: HopEnd
+    rail: Rail
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsedNic:
+    """A NIC that rings use, the channels that leave and reach it, and its rate in bytes per second."""
+
+    host: str
+    number: int
+    name: str
+    rate: float | None
+    sends: int
+    receives: int
+
+
+@dataclass(frozen=True, slots=True)
+class RingAudit:
+    """A communicator's way between nodes. `hosts` wrote to the log; `channels`: how many rings there are.
+
+    `one_end`: hops of which one end is in the log; `unseen`: hops of which none is, as far as orders of
+    rings tell. `listed`: how many NICs each host says that it has. `bound`: busbw that a ring cannot exceed,
+    null where rates, channels or rings are not in the log; `bound_by`: the NIC that sets it.
+    """
+
+    communicator: str
+    ranks: int | None
+    nodes: int | None
+    hosts: list[str]
+    networks: list[str]
+    channels: int | None
+    hops: list[NetworkHop]
+    hop_count: int
+    cross_rail: int
+    not_decided: int
+    one_end: int
+    unseen: int
+    direct: int
+    not_direct: int
+    nics: list[UsedNic]
+    listed: dict[str, int]
+    bound: float | None
+    bound_by: str
+
+    @property
+    def idle(self) -> Iterator[tuple[str, int, int]]:
+        """Each host that has NICs without a ring: it, its NICs with one, and all that it lists.
+
+        Only of a host that every ring is seen to leave: of another the log may lack the rest.
+        """
+        for host, listed in self.listed.items():
+            ours = [nic for nic in self.nics if nic.host == host]
+            if self.channels == sum(nic.sends for nic in ours) and len(ours) < listed:
+                yield host, len(ours), listed
+
+
+class NicTable:
+    """Names and rates of each host's NICs by number, as its processes list them.
+
+    `topology`: NCCL's file of one host, which stands for hosts that do not list theirs.
+    """
+
+    def __init__(self, log: NcclLog, topology: NcclTopology | None = None) -> None:
+        numbered = {nic.number: nic for nic in topology.nics if nic.number is not None} if topology else {}
+        self._others = {number: nic.name for number, nic in numbered.items() if nic.name}
+        self._other_rates = {number: nic.rate for number, nic in numbered.items()}
+        self._names: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+        self._rates: dict[tuple[str, int | str], float] = {}
+        for nic, (host, _), _ in log.said(Nic):
+            self._names[host, nic.network].setdefault(nic.number, nic.name)
+        for remark, (host, _), _ in log.said(Remark):
+            if using := _USING.match(remark.text):
+                self._names[host, using[1]].update(_listed(using[2]))
+        for one, (host, _), _ in log.said(NicRate):
+            if not isinstance(one.number, Absent):
+                self._rates[host, one.number] = one.rate
+            if one.name:
+                self._rates[host, one.name] = one.rate
+
+    def names(self, host: str, network: str) -> Mapping[int, str]:
+        """All NICs of a host; plugins for InfiniBand list theirs as NET/IB."""
+        own = self._names.get((host, network)) or (network not in NO_RAILS and self._names.get((host, "IB")))
+        return own or self._others
+
+    def rate(self, host: str, number: int, name: str) -> float | None:
+        """Bytes per second, None where the log does not say."""
+        own = self._rates.get((host, name)) or self._rates.get((host, number))
+        return own or self._other_rates.get(number)
+
+
+def audit(logged: LoggedComm, table: NicTable, placement: Mapping[int, str]) -> RingAudit | None:
+    """Return a communicator's hops between nodes, None without any; `placement`: hosts that others name."""
+    hosts = {**placement, **_places(logged)}
+    order = _Order(logged)
+    hops = sorted(_hops(logged, table, hosts, order), key=lambda hop: (hop.rail != "cross", hop.channel))
+    if not hops:
+        return None
+    ends = [end for hop in hops for end in (hop.send, hop.receive)]
+    nics = _used(hops, table)
+    # Trees are told from rings by their order, or because each channel leaves each host once.
+    once = max(Counter((hop.channel, hop.send.host) for hop in hops).values()) == 1
+    rings = once or any(hop.ring is not None for hop in hops)
+    bound, by = _bound(nics, order.channels) if rings and _tells(logged) else (None, "")
+    listed = {end.host: len(table.names(end.host, hops[0].network)) for end in ends if end.host}
+    return RingAudit(
+        logged.comm.id, value_or(logged.comm.ranks, None), value_or(logged.comm.nodes, None),
+        hosts_of([logged]), sorted({hop.network for hop in hops}), order.channels, hops[:MOST], len(hops),
+        sum(hop.rail == "cross" for hop in hops), sum(hop.rail == "not known" for hop in hops),
+        sum(not (hop.send.line and hop.receive.line) for hop in hops), _unseen(logged, hops, hosts, order),
+        sum(end.gpudirect is True for end in ends), sum(end.gpudirect is False for end in ends),
+        nics, {host: number for host, number in listed.items() if number}, bound, by,
+    )  # fmt: skip
+
+
+def _unseen(logged: LoggedComm, hops: Sequence[NetworkHop], hosts: Mapping[int, str], order: "_Order") -> int:
+    """How many steps of rings no line has, and are not known to stay on one host."""
+    near = {(a, b) for a, b, way in logged.lanes if not way.startswith("NET/")}
+    seen = {(hop.channel, hop.source, hop.destination) for hop in hops}
+    return sum(
+        (a, b) not in near and (channel, a, b) not in seen and (a not in hosts or hosts[a] != hosts.get(b))
+        for channel, a, b in order.whole
+    )
+
+
+def is_fallback(connection: Connection, logged: LoggedComm) -> bool:
+    """Whether two GPUs of one node do not reach each other directly."""
+    kind = wire(connection.transport)
+    if kind == "shm":
+        return True
+    hosts = [logged.processes.get(rank, ("", 0))[0] for rank in (connection.source, connection.destination)]
+    same = logged.comm.nodes == 1 or (hosts[0] != "" and hosts[0] == hosts[1] and _tells(logged))
+    return kind in NETWORKS and same
+
+
+def hosts_of(comms: Iterable[LoggedComm]) -> list[str]:
+    """The hosts whose ranks wrote to the log."""
+    return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
+
+
+def _tells(logged: LoggedComm) -> bool:
+    """Whether hosts tell nodes apart: not where all ranks logged and hosts are fewer than nodes."""
+    apart = len(logged.processes) < value_or(logged.comm.ranks, 0)
+    return apart or value_or(logged.comm.nodes, 1) <= len(hosts_of([logged]))
+
+
+def _listed(text: str) -> Iterator[tuple[int, str]]:
+    """`[0]mlx5_0:1/IB [1]eth0:10.0.0.7<0>`, or several ports as one: `[0]={[0] mlx5_0:1/IB, [1] ...}`."""
+    for number, several, one in _LISTED.findall(text):
+        names = [name.partition(":")[0] if "<" in one else name for name in _PORT.findall(several or one)]
+        yield int(number), "+".join(names)
+
+
+def _places(logged: LoggedComm) -> dict[int, str]:
+    """The host of each rank: of those that logged, and of those that they reach without a network."""
+    found = {rank: host for rank, (host, _) in logged.processes.items() if host}
+    for a, b, way in logged.lanes:
+        if wire(way) in {"p2p", "shm"} and not way.startswith("P2P/MNNVL"):
+            for known, other in ((a, b), (b, a)):
+                if known in found:
+                    found.setdefault(other, found[known])
+    return found
+
+
+class _Order:
+    """Which rank follows which in each channel's ring. `whole`: all steps of the rings that are whole."""
+
+    def __init__(self, logged: LoggedComm) -> None:
+        self._steps: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+        self._closed: set[int] = set()
+        ranks, counts = value_or(logged.comm.ranks, 0), value_or(logged.comm.channels, None)
+        told = {ring.channels for ring in logged.rings if not isinstance(ring.channels, Absent)}
+        self.channels = max(told) if told else counts.coll if counts else None
+        for ring in logged.rings:
+            closed = ring.closed and len(ring.order) == ranks
+            after = (*ring.order[1:], ring.order[0]) if closed else ring.order[1:]
+            self._steps[ring.channel].update(zip(ring.order, after, strict=False))
+            if closed or len(self._steps[ring.channel]) == ranks:
+                self._closed.add(ring.channel)
+        self.whole = [(channel, *step) for channel in self._closed for step in sorted(self._steps[channel])]
+
+    def has(self, channel: int, step: tuple[int, int]) -> bool | None:
+        """Whether a ring takes this step, None where the log does not say."""
+        return True if step in self._steps[channel] else False if channel in self._closed else None
+
+
+def _hops(
+    logged: LoggedComm, table: NicTable, hosts: Mapping[int, str], order: _Order
+) -> Iterator[NetworkHop]:
+    found: defaultdict[tuple[int, int, int, str], dict[bool, HopEnd]] = defaultdict(dict)
+    for (source, destination, transport), lanes in logged.lanes.items():
+        net = _NET.match(transport)
+        if not net or is_fallback(Connection(source, destination, transport, 1), logged):
+            continue
+        number, through = int(net["nic"]), int(net["through"]) if net["through"] else None
+        for (channel, connection, received), line in lanes.items():
+            if connection:  # Sends and receives of single ranks, not a ring's.
+                continue
+            host = hosts.get(destination if received else source, "")
+            name = table.names(host, net["network"]).get(number, "") if host else ""
+            end = HopEnd(host, number, name, net["direct"] is not None, through, line)
+            found[channel, source, destination, net["network"]].setdefault(received, end)
+    for (channel, source, destination, network), ends in found.items():
+        send, receive = (
+            ends.get(received, HopEnd(hosts.get(rank, ""), None, "", None, None, 0))
+            for received, rank in ((False, source), (True, destination))
+        )
+        rail, ring = _rail(network, send, receive, table), order.has(channel, (source, destination))
+        yield NetworkHop(channel, source, destination, network, ring, send, receive, *rail)
+
+
+def _rail(network: str, send: HopEnd, receive: HopEnd, table: NicTable) -> tuple[Rail, str]:
+    """Whether both NICs are of one rail, by their names where both hosts list them alike."""
+    if network in NO_RAILS:
+        return "none", f"{network} has no rails"
+    if not (send.line and receive.line):
+        return "not known", f"the {'receiving' if send.line else 'sending'} end is not in the log"
+    names, others = (set(table.names(end.host, network).values()) for end in (send, receive))
+    if not (send.name and receive.name):
+        alike, by = send.nic == receive.nic, "by number; the log does not name both NICs"
+    elif names <= others or others <= names:  # A host that lacks a NIC numbers the others anew.
+        alike, by = send.name == receive.name, "by name"
+    else:
+        return "not known", "the hosts list different NICs"
+    return "same" if alike else "cross", by
+
+
+def _used(hops: Sequence[NetworkHop], table: NicTable) -> list[UsedNic]:
+    """The NICs of hops that are a ring's, or of all where the log has no order of ranks."""
+    loads: Counter[tuple[tuple[str, int, str], bool]] = Counter()
+    for hop in [hop for hop in hops if hop.ring] or hops:
+        for received, end in ((False, hop.send), (True, hop.receive)):
+            if end.nic is not None:
+                loads[(end.host, end.nic, end.name), received] += 1
+    nics = sorted({nic for nic, _ in loads})
+    return [UsedNic(*nic, table.rate(*nic), loads[nic, False], loads[nic, True]) for nic in nics]
+
+
+def _bound(nics: Sequence[UsedNic], channels: int | None) -> tuple[float | None, str]:
+    """The busbw that no ring can exceed: each NIC's rate by its part of the channels, the least of all."""
+    rated = [(nic.rate / max(nic.sends, nic.receives), nic) for nic in nics if nic.host and nic.rate]
+    if not rated or channels is None:
+        return None, ""
+    least, nic = min(rated, key=lambda one: one[0])
+    most = max(nic.sends, nic.receives)
+    way, name = "leave" if nic.sends == most else "reach", f" ({nic.name})" if nic.name else ""
+    return least * channels, f"{most} of {channels} channels {way} {nic.host} by NIC {nic.number}{name}"
