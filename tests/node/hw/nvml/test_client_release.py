@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forkserver import FORKS, fork_questioners
+from tests.forkserver import FORKS
 from tests.node.hw.children import NAME, POWER, SOON, Rig, is_dead, until
 from tests.node.hw.recordings import one_change, overlay_file
 from tests.patience import HANGS
@@ -28,10 +28,8 @@ Start = Callable[..., Rig]
 
 
 @pytest.fixture
-def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Makes a client of the bundled recording with the given overlays; its processes are forked."""
-    fork_questioners()
-    monkeypatch.setenv(FORKS, "1")
+def rig(forked: None) -> Iterator[Start]:  # noqa: ARG001
+    """Makes a client of the bundled recording with the given overlays."""
     rigs: list[Rig] = []
 
     def start(*overlays: str, **options: object) -> Rig:
