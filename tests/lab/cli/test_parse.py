@@ -29,6 +29,7 @@ from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import refused
 from tests.processes import run_wirewatch
 from tests.recorded import PUBLISHED
+from tests.rows import each
 from wirewatch.cli.topologies import of_name
 from wirewatch.core.probe import MIB
 from wirewatch.core.types import Absent, Health, Why
@@ -64,7 +65,7 @@ WRONG = Job(rows=(Written(16 * MIB, 118.38, 116.08, ("0", "7")), *Job().rows[1:]
 SMALL = Job(rows=(Written(1024, 23.1, 23.2),))
 
 
-@pytest.mark.parametrize(
+@each(
     ("jobs", "code", "first"),
     [
         ((Job(),), OK, "OK: the lowest is 100 % of what is expected, all_reduce of 64 MiB"),
