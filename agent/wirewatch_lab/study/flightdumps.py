@@ -151,7 +151,7 @@ def _json(data: bytes) -> Any:
 class _DumpReader:
     """Takes calls from entries, and no more than `left` parts of them: containers may hold one part often."""
 
-    left: int = MOST
+    left: int = field(default_factory=lambda: MOST)
     known: dict[Any, Any] = field(default_factory=dict)
 
     def spend(self, parts: int) -> None:
