@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from tests import processes
 from tests.examples import SHARE, examples
-from tests.forkserver import FORKS, fork_questioners, read_once
+from tests.forkserver import read_once
 from tests.patience import SLOWNESS
 from tests.release import Release
 from tests.skips import Skips
@@ -32,13 +32,6 @@ LONG = (
     "tests/node/cli/test_check_hanging.py", "tests/node/daemon/", "tests/proof/",
     "tests/tools/test_blocks.py", "tests/tools/test_faults.py", "tests/tools/test_generated.py",
 )  # fmt: skip
-
-
-@pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the processes that talk to NVML be forked from this one."""
-    fork_questioners()
-    monkeypatch.setenv(FORKS, "1")
 
 
 def pytest_report_header() -> str:

@@ -84,7 +84,7 @@ def _prepare() -> None:
     for name in importlib.import_module("wirewatch.hw.recording").bundled_names():
         assert load(name).ports
     _make_once()
-    fork_questioners()
+    _fork_questioners()
     # Children share the memory of what is never collected.
     gc.collect()
     gc.freeze()
@@ -131,9 +131,8 @@ def _make_once() -> None:
                 value.dump_json  # noqa: B018 - made when it is first used
 
 
-@cache
-def fork_questioners() -> None:
-    """Fork the process that talks to NVML, where FORKS is set, instead of starting an interpreter for it.
+def _fork_questioners() -> None:
+    """Fork the process that talks to NVML, where a test says so, instead of starting an interpreter for it.
 
     A new one imports for a third of the seconds that a daemon takes in a test.
     """
@@ -167,7 +166,7 @@ def _question(folder: str, environment: Mapping[str, str]) -> None:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0, "r"), os.fdopen(1, "w"), _errors()
+        sys.stdin, sys.stdout = os.fdopen(0, "r"), os.fdopen(1, "w")
         importlib.import_module(QUESTIONER).main()
         code = 0
     except BaseException:  # noqa: BLE001 - as an interpreter ends
@@ -227,16 +226,13 @@ def _become(
         os.close(descriptor)
     sys.stdin = sys.__stdin__ = os.fdopen(0, "r")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = os.fdopen(1, "w")  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _errors()  # type: ignore[misc]
+    errors = os.fdopen(2, "wb", 0)
+    sys.stderr = sys.__stderr__ = io.TextIOWrapper(errors, errors="backslashreplace", write_through=True)  # type: ignore[misc]
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     if "coverage" in sys.modules:
         _of_test(os.environ.get("WIREWATCH_TEST", ""))
-
-
-def _errors() -> io.TextIOWrapper:
-    return io.TextIOWrapper(os.fdopen(2, "wb", 0), errors="backslashreplace", write_through=True)
 
 
 def _of_test(name: str) -> None:

@@ -8,7 +8,6 @@ from wirewatch_lab.cli.advise import COMMANDS
 GOLDEN = {question: text for path in made.HERE.glob("*.txt") for question, text in made.answers(path).items()}
 
 
-@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("question", sorted(GOLDEN))
 def test_an_answer_is_the_golden_text(question: str) -> None:
     """Word for word; after a change that was meant: `make generated`, and read the difference."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.forkserver import FORKS
 from tests.node.hw.children import HEAT, LIMITS, NAME, POWER, SOON, Rig, is_dead, until
 from tests.node.hw.machine import NO_NVML
 from tests.node.hw.recordings import one_change, overlay_file
@@ -29,7 +28,7 @@ Start = Callable[..., Rig]
 
 
 @pytest.fixture
-def rig(forked: None) -> Iterator[Start]:  # noqa: ARG001
+def rig() -> Iterator[Start]:
     """Makes a client of the bundled recording with the given overlays."""
     rigs: list[Rig] = []
 
@@ -251,7 +250,6 @@ def test_an_nvml_that_hangs_as_a_whole_is_left_out_and_tried_again(rig: Start, t
 def _runs_first(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every Python that starts from now on run a line before anything else."""
     (folder / "sitecustomize.py").write_text(f"{code}\n", "utf-8")
-    monkeypatch.delenv(FORKS, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.forkserver import FORKS
 from tests.node.hw.children import NAME, POWER, SOON, Rig, is_dead, until
 from tests.node.hw.recordings import one_change, overlay_file
 from tests.patience import HANGS
@@ -28,7 +27,7 @@ Start = Callable[..., Rig]
 
 
 @pytest.fixture
-def rig(forked: None) -> Iterator[Start]:  # noqa: ARG001
+def rig() -> Iterator[Start]:
     """Makes a client of the bundled recording with the given overlays."""
     rigs: list[Rig] = []
 
@@ -160,7 +159,6 @@ def test_others_who_wait_behind_a_question_that_hangs_are_told_at_once(rig: Star
 def sleepy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Every Python that starts from now on hangs before anything else, until this is undone."""
     (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(600)\n", "utf-8")
-    monkeypatch.delenv(FORKS, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return monkeypatch
 
