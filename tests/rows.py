@@ -15,6 +15,7 @@ def each(names: str | Sequence[str], rows: Iterable[Any], ids: Ids = None) -> Ca
     wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     kept = list(rows)
     assert kept, "there are no rows"
+    assert not any(isinstance(row, type(pytest.param())) for row in kept), "pytest.param is of parametrize"
     alone = isinstance(names, str) and len(wanted) == 1
 
     def decorated(test: Test) -> Test:

@@ -55,11 +55,16 @@ def _case(report: Report, case: str, ranks: int, engine: str) -> None:
     document = FlightJudge(dumps).document(())
     report.note(**{case: document.why, f"{case} format": sorted({dump.format for dump in dumps})})
     named = [(one.kind, one.ranks) for one in document.faults[:1]]
-    wanted = [(CASES[case][0], [CASES[case][1]])] if CASES[case] else []
+    wanted = [(CASES[case][0], _named(case, engine))] if CASES[case] else []
     told = f"{document.health}: {document.why}" if dumps else (folder / "log").read_text()[-500:]
     report.check(
         f"{case}: named as it is", ok=bool(dumps) and named == wanted and _sure(document, engine), told=told
     )
+
+
+def _named(case: str, engine: str) -> list[int]:
+    """The ranks that should be named; gloo's dumps do not show that others are more than half of a group."""
+    return [] if engine == "gloo" and CASES[case][0] == "mismatch" else [ODD]
 
 
 def _sure(document: FlightDocument, engine: str) -> bool:

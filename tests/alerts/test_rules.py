@@ -61,7 +61,7 @@ def test_a_recording_rule_groups_by_no_address(record: alerting.Record) -> None:
     assert "instance" not in record.expr
 
 
-@pytest.mark.parametrize(
+@each(
     "query",
     [
         "wirewatch_no_such_metric",
@@ -132,9 +132,7 @@ def test_the_alert_that_a_rule_names_reports_it_at_each_severity_it_can_have(rul
         assert told[0].severity == ("critical" if level == 2 else "ticket")
 
 
-@pytest.mark.parametrize(
-    ("rule", "level"), list(product(("nobody.off", "nvlink.new", "xidlike.1", "gpu.new"), (1, 2)))
-)
+@each(("rule", "level"), list(product(("nobody.off", "nvlink.new", "xidlike.1", "gpu.new"), (1, 2))))
 def test_the_rest_route_gets_what_no_other_knows(rule: str, level: int) -> None:
     assert [one.name for one in alerts_for(rule, level)] == [REST]
 

@@ -111,7 +111,7 @@ def test_patterns_that_the_code_makes_are_those_that_are_filled_here() -> None:
     assert {one for one in made() if "*" in one} == set(FAMILIES)
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "found"),
     [
         ('Finding("fans.slow", 1)', {"fans.slow"}),

@@ -4,8 +4,6 @@ import re
 from posixpath import dirname, join, normpath
 from urllib.parse import urldefrag
 
-import pytest
-
 from tests.alerts.coverage import known_rules
 from tests.rows import each
 from tools.alerting import INDEX as INDEX_FILE
@@ -58,9 +56,7 @@ def test_the_status_page_leads_to_the_entry_of_each_rule() -> None:
         assert anchor in known, rule
 
 
-@pytest.mark.parametrize(
-    "path", ["", "runbooks", "runbooks/", "../runbook.md", "runbooks/README.in.md", "\0", "a" * 9999]
-)
+@each("path", ["", "runbooks", "runbooks/", "../runbook.md", "runbooks/README.in.md", "\0", "a" * 9999])
 def test_other_paths_are_no_page(path: str) -> None:
     assert runbook(path) is None
 

@@ -4,12 +4,12 @@ import copy
 from typing import Any
 
 import cel
-import pytest
 
 from tests.chart.documents import KUBERNETES, TOML, Document, of_kind, read, the
 from tests.chart.policies import Pod, admits
 from tests.chart.restricted import refused
 from tests.fleet.controller.drawn import GPU, NOW, OTHERS, OURS, apply, mark, raw, settings
+from tests.rows import each
 from wirewatch.catalogue import discover
 from wirewatch.config import load
 from wirewatch_fleet.cli.controller import controller
@@ -102,7 +102,7 @@ def test_the_controller_takes_its_configuration_and_arguments(tmp_path: Any) -> 
     controller.make_context("controller", one["args"][2:])
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "act"),
     [
         (BARE, "taint"),
@@ -122,7 +122,7 @@ def test_the_policy_lets_the_controllers_own_patches_pass(before: Document, act:
 NO_EXECUTE = {**OURS, "effect": "NoExecute"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("after", "before", "request_", "told"),
     [
         (changed(BARE, spec={"taints": [NO_EXECUTE]}), BARE, {}, "NoSchedule alone"),

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.chart.documents import EXAMPLES, KUBERNETES, Document, of_kind, pod_of, read, the
+from tests.rows import each
 from wirewatch.catalogue import discover
 from wirewatch.cli.check.command import check
 from wirewatch.config import load
@@ -66,7 +67,7 @@ def test_the_agent_may_write_its_condition_and_add_it_where_there_is_none() -> N
     assert refusals(NODE) == []  # a patch that changes nothing is how it reads
 
 
-@pytest.mark.parametrize(
+@each(
     ("after", "how", "told"),
     [
         (NODE, {"of_node": "gpu-2"}, "its own node alone"),

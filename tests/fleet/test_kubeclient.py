@@ -10,6 +10,7 @@ from kubernetes_asyncio.client.exceptions import ApiException
 
 from tests.fleet.controller.leading import jumping
 from tests.node.kubernetes.apiserver import certify
+from tests.rows import each
 from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult
 from wirewatch_fleet.kubeclient import (
     PAGE,
@@ -26,7 +27,7 @@ FORBIDDEN = ApiException(status=403)
 FORBIDDEN.body = '{"message": "no right"}'  # type: ignore[assignment]  # as the library has it
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "result", "detail"),
     [
         (FORBIDDEN, RequestResult.FORBIDDEN, "403: no right"),
@@ -48,7 +49,7 @@ def test_a_failure_says_what_is_known_of_it(detail: str, said: str) -> None:
     assert str(RequestFailed(Outcome(RequestResult.FORBIDDEN, detail))) == said
 
 
-@pytest.mark.parametrize("result", RequestResult)
+@each("result", RequestResult)
 def test_only_what_got_no_answer_may_have_been_done(result: RequestResult) -> None:
     unanswered = result in {RequestResult.UNREACHABLE, RequestResult.SERVER_ERROR}
     assert RequestFailed(Outcome(result)).unanswered is unanswered
@@ -170,7 +171,7 @@ def asked(*answers: bytes, takes: float = 0.0) -> RequestFailed | list[Any]:
     return jumping(run)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "said"),
     [
         (b"[]", "not a JSON object"),

@@ -12,6 +12,7 @@ import pytest
 from tests.fleet.promapi import NOW, PromApi, reply, row, served, vector
 from tests.node.kubernetes.apiserver import certify
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch_fleet import prometheus
 from wirewatch_fleet.prometheus import Access, AccessError, NoPrometheus, address, instant, secret, tls
 
@@ -67,7 +68,7 @@ def _replied(status: int, body: bytes) -> PromApi:
     return PromApi(answer=lambda handler: reply(handler, status, body))
 
 
-@pytest.mark.parametrize(
+@each(
     ("api", "told"),
     [
         (_replied(401, b""), r"HTTP 401; give --token-file or --user"),
@@ -135,7 +136,7 @@ def test_nobody_listens() -> None:
         instant(Access("http://127.0.0.1:1"), "up", NOW)
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     ["prometheus:9090", "ftp://x", "file:///etc/passwd", "http://", "http://a b", "http://[::1", "http://h:99999",
      "http://h\u00e9", "http://h/\x7f", "http://h:0", "http://h/?query=up",

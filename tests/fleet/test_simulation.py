@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.examples import examples
 from tests.node.goldens.made import metrics, played
+from tests.rows import each
 from wirewatch.core.types import Unusable
 from wirewatch_fleet.cli import simulate
 from wirewatch_fleet.cli.simulate import (
@@ -115,7 +116,7 @@ def test_probes_differ_from_node_to_node_by_little() -> None:
     assert max(first) / min(first) < 1.05
 
 
-@pytest.mark.parametrize("page", ["", "<html>", "up 1\n", "# TYPE\nwirewatch_health", "\x00"])
+@each("page", ["", "<html>", "up 1\n", "# TYPE\nwirewatch_health", "\x00"])
 def test_what_is_no_page_is_refused(page: str) -> None:
     with pytest.raises(Unusable, match="no answer of an agent"):
         PageTemplate(page)
@@ -160,7 +161,7 @@ def values(line: str, kind: str, now: float = LATER) -> list[float]:
     return [float(page.render(node, now).decode().splitlines()[1].split()[-1]) for node in range(100)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "kind", "low", "high"),
     [
         ("wirewatch_x_bytes_total 5000", "counter", 5000 + 0.5 * 20e9 * 100, 5000 + 1.5 * 20e9 * 100),
@@ -179,7 +180,7 @@ def test_a_series_goes_on_within_its_bounds(line: str, kind: str, low: float, hi
     assert values(line, kind, LATER + PROBES) != found
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "kind"),
     [
         ("wirewatch_x_bytes_total 5000", "gauge"), ("wirewatch_x_seconds_total 5", "gauge"),
@@ -196,7 +197,7 @@ def test_values_that_a_sensor_would_have_are_short() -> None:
     assert (PROBES, POLLS, PLAYED, MOST_NODES) == (600.0, 15.0, 120.0, 10_000)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "made"),
     [
         ("gpu-lost=3", ScriptedFault("gpu-lost", 3)), ("silent=5@10m", ScriptedFault(SILENT, 5, 600.0)),
@@ -209,7 +210,7 @@ def test_a_fault_has_its_nodes_and_its_time(text: str, made: ScriptedFault) -> N
     assert FaultOption().convert(text, None, None) == made
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("=3", "is not NAME=NODES"),
@@ -238,7 +239,7 @@ FLEET = SimulatedFleet(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "after", "status", "begins"),
     [
         ("/nodes/gpu-0001/metrics", 9.0, 200, b"wirewatch_a 1"),
@@ -269,7 +270,7 @@ def answered(kind: str, path: str, *headers: tuple[bytes, bytes]) -> list[dict[s
     return sent
 
 
-@pytest.mark.parametrize(
+@each(
     ("headers", "packed"),
     [
         ([(b"accept-encoding", b"deflate, gzip")], True), ([(b"accept-encoding", b"deflate")], False),

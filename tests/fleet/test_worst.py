@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dashboards.runbook import page
 from tests.fleet.promapi import FINDINGS, HEARD, NOW, SINCE, STATE, fleet
+from tests.rows import each
 from tools.alerting import records
 from tools.promql import labels_of, recorded, selectors
 from wirewatch.catalogue import rules
@@ -50,7 +51,7 @@ def test_worst_first_each_node_once_with_all_that_is_known() -> None:
     assert made.health is Health.FAILED
 
 
-@pytest.mark.parametrize(
+@each(
     ("left", "health"),
     [
         ({4, 3, 2, 1}, Health.FAILED), ({3, 2, 1}, Health.UNKNOWN), ({2, 1}, Health.UNKNOWN),
@@ -64,7 +65,7 @@ def test_the_health_is_that_of_the_worst_and_a_silent_node_is_not_known(
     assert table(Answers(state, points(SINCE), [], points(HEARD))).health is health
 
 
-@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), -5.0, 1e15])
+@each("odd", [float("nan"), float("inf"), -float("inf"), -5.0, 1e15])
 def test_a_number_that_is_none_spoils_one_cell_and_no_table(odd: float) -> None:
     """One agent's odd value, as of a clock in milliseconds, is no reason to show nothing of the fleet."""
 
@@ -106,16 +107,14 @@ def test_a_node_with_two_reasons_is_one_of_those_that_are_known() -> None:
     assert (made.known, made.counts["ok"], made.counts["degraded"]) == (1, 0, 2)
 
 
-@pytest.mark.parametrize(
-    ("value", "findings"), [(3.0, 3), (0.0, 0), (999_999.0, 999_999), (1e6, 0), (-1.0, 0)]
-)
+@each(("value", "findings"), [(3.0, 3), (0.0, 0), (999_999.0, 999_999), (1e6, 0), (-1.0, 0)])
 def test_a_number_of_findings_that_no_node_has_is_none(value: float, findings: int) -> None:
     count = [SeriesValue({"node": "n"}, value)]
     made = table(Answers([SeriesValue({"node": "n", "rule": "a.b"}, 1.0)], [], count, []))
     assert made.nodes[0].findings == findings
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "warnings", "health"),
     [
         ([], [], "ok"), ([], ["half"], "unknown"), ([1.0], [], "degraded"), ([1.0], ["half"], "unknown"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.node.hw.unixserver import Behaviour, Listen, drain, listening, says
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch import client
 from wirewatch.client import STRANGE, NoAnswer, NotHttp, exchange, left, listens, request
 
@@ -178,7 +179,7 @@ def test_no_time_is_left_at_the_deadline_itself(monkeypatch: pytest.MonkeyPatch)
         left(5.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("length", "declared", "limit", "words"),
     [
         (0, "content-length: 0", 0, ""), (1 << 20, "content-length: 1048576", 1 << 20, ""),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from wirewatch import config as module
 from wirewatch.catalogue import discover
 from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
@@ -90,7 +91,7 @@ def test_what_needs_a_restart_stays_and_the_rest_is_taken_over(tmp_path: Path) -
     assert reloaded(running, running) == (running, ())
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("127.0.0.1:9410", ("127.0.0.1", 9410)),

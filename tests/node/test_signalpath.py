@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from wirewatch import signals as module
 from wirewatch.signals import SignalPath, Stopped
 
@@ -55,7 +56,7 @@ class Way(SignalPath):
         return self.taken(self.called.append, lambda: self.called.append("reload"))
 
 
-@pytest.mark.parametrize(("daemon", "number", "raised"), [
+@each(("daemon", "number", "raised"), [
     (True, TERM, True), (True, INT, True), (True, HUP, False), (False, HUP, True), (False, TERM, True),
 ])  # fmt: skip
 def test_outside_of_the_block_the_first_signal_that_ends_is_raised(

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch import statefolder as module
 from wirewatch.core.types import Absent, Why
 from wirewatch.statefolder import (
@@ -89,7 +90,7 @@ def soon(take: Callable[[], Lock | LockHolder | Absent]) -> Lock:
     return told
 
 
-@pytest.mark.parametrize(
+@each(
     ("configured", "environment", "uid", "expected"),
     [
         ("/srv/wires", {"STATE_DIRECTORY": "/var/lib/given"}, 0, "/srv/wires"),

@@ -293,18 +293,35 @@ def test_a_rail_is_not_its_rank() -> None:
 
 
 def test_the_same_seed_is_the_same_job() -> None:
-    seed = small("late rank: TP x DP")
-    one, two = (play(make("late rank: TP x DP", seed), "x").looks for _ in range(2))
+    family = "late rank: clocks drift"
+    one, two = (play(make(family, small(family)), "x").looks for _ in range(2))
     assert one == two
     assert make("healthy: DDP", 0).plan.step != make("healthy: DDP", 1).plan.step
 
 
+CHEAP = (
+    "healthy: DDP", "healthy: pipeline", "healthy: decode in graphs", "variable lengths", "late rank: DDP",
+    "late rank: FSDP", "late rank: accumulation", "late rank: clocks drift",
+    "late loader: steps of 1 to 10 s", "two late ranks", "stall of 1.5 s each 10 steps",
+    "hot expert: sends", "pipeline with an uneven stage", "restarts", "slow wire", "checkpoint",
+    "hang of one rank", "slow rail under TP8 x DP8",
+)  # fmt: skip
+"""Families of each wall whose jobs have few events; a release runs all."""
 BEST_FIRST = f"{RIGHT[0]}{SILENT[0]}{DENIED[0]}{WRONG[0]}"
 
 
-@pytest.mark.parametrize("family", known(()))
-def test_a_job_of_each_family_is_judged_no_worse_than_results_say(family: str) -> None:
+@pytest.mark.parametrize("family", CHEAP)
+def test_a_job_of_a_family_is_judged_no_worse_than_results_say(family: str) -> None:
     """It is the seed with the fewest events. `make model` keeps new results."""
+    no_worse(family)
+
+
+@pytest.mark.parametrize("family", sorted({*known(())} - {*CHEAP}))
+def test_a_job_of_every_other_family_is_judged_no_worse_than_results_say(family: str) -> None:
+    no_worse(family)
+
+
+def no_worse(family: str) -> None:
     kept = next(one for one in loaded(FILE.read_text("utf-8"))[0] if one.name == family)
     seed = small(family)
     found = judged(family, seed)

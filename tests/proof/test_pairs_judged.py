@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import pytest
-
 from proof.fleet.pairs.faults import LONGEST, Slowed, judged, shortened
+from tests.rows import each
 
 N3 = {"kind": "node", "name": "n3", "peer": "", "losses": [{"way": "sends", "loss": 0.5}]}
 HEALTHY = Slowed("nothing", lambda _: None, frozenset())
@@ -15,7 +14,7 @@ def found(*named: dict[str, Any], answered: int = 12) -> dict[str, Any]:
     return {"named": [*named], "answered": answered, "runs": 12, "rounds": 3}
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "result", "good"),
     [
         (HEALTHY, found(), True), (HEALTHY, found(answered=11), True), (HEALTHY, found(answered=0), False),

@@ -6,7 +6,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -43,13 +42,13 @@ def test_no_bound_leaves_a_version_with_a_known_hole(requirement: Requirement) -
     assert lowest(requirement) > Version("0"), "without a lower bound every hole is let in"
 
 
-@pytest.mark.parametrize("lock", sorted(wanted()))
+@each("lock", sorted(wanted()))
 def test_the_image_installs_none(lock: str) -> None:
     for name, versions in pins(lock).items():
         assert all(Version(version) >= SAFE.get(name, Version("0")) for version in versions), name
 
 
-@pytest.mark.parametrize("name", sorted(SAFE))
+@each("name", sorted(SAFE))
 def test_none_is_installed_here(name: str) -> None:
     try:
         version = metadata.version(name)

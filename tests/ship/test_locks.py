@@ -4,10 +4,10 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.rows import each
 from tests.ship.locks import pins
 from tools.locks import CONSTRAINTS, wanted
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 LOCKS = sorted(wanted())
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@each("lock", LOCKS)
 def test_what_the_project_asks_for_is_locked_in_a_version_that_will_do(lock: str) -> None:
     found = pins(lock)
     for line in wanted()[lock]:
@@ -24,7 +24,7 @@ def test_what_the_project_asks_for_is_locked_in_a_version_that_will_do(lock: str
         assert all(asked.specifier.contains(version) for version in versions), (line, versions)
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@each("lock", LOCKS)
 def test_a_version_that_was_measured_is_held(lock: str) -> None:
     lines = [line for line in CONSTRAINTS.read_text("utf-8").splitlines() if line and line[0] != "#"]
     assert len(lines) >= 3

@@ -105,9 +105,13 @@ def test_the_list_names_tests_that_there_are() -> None:
     assert all(listed["release"].values())
 
 
-def _there(file: str, function: str) -> bool:
+def _there(file: str, *path: str) -> bool:
+    """Whether the file has a function of that name, or a class with it."""
     if not (ROOT / file).exists():
         # Run without the other programs: tests/node-alone.
         return not (ROOT / "tests/lab").exists() and file.startswith(("tests/lab", "tests/fleet"))
     body = ast.parse((ROOT / file).read_bytes()).body
-    return any(isinstance(one, ast.FunctionDef) and one.name == function for one in body)
+    for name in path:
+        found = [one for one in body if isinstance(one, (ast.FunctionDef, ast.ClassDef)) and one.name == name]
+        body = found[0].body if found else []
+    return bool(body)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tests.rows import each
 from tools import claims
 from tools.claims import Claim, Limit, Result, Run, Sum, wilson
 
@@ -94,7 +95,7 @@ def test_runs_without_figures_are_listed_and_count_nothing() -> None:
     ).tries == (4, 3)
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"tries": 20, "right": 19},

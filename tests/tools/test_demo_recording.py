@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.hw.recordings import Time, player
+from tests.rows import each
 from tools.demo_nics import ETHERNET, INFINIBAND, NICS, Nic
 from tools.demo_pci import GPU_BUSES, address, gpu_address
 from tools.demo_recording import build
@@ -102,7 +103,7 @@ def test_host_kernel_log_ibstat_and_events_are_in_it(seconds: float) -> None:
     assert about == ""
 
 
-@pytest.mark.parametrize("index", GPUS)
+@each("index", GPUS)
 def test_nvml_and_sysfs_agree_where_a_gpu_is(index: int) -> None:
     nvml = ReplayNvml(at())
     gpu = identify(nvml.answer, index, None)
@@ -115,7 +116,7 @@ def test_nvml_and_sysfs_agree_where_a_gpu_is(index: int) -> None:
         assert [member(info, name) for name in ("domain", "bus", "device")] == [0, GPU_BUSES[index], 0]
 
 
-@pytest.mark.parametrize("index", GPUS)
+@each("index", GPUS)
 def test_a_gpu_has_one_nic_at_its_switch_and_the_others_behind_the_cpu(index: int) -> None:
     gpu, nodes = where(gpu_address(index)), count_nodes(files())
     assert nodes == 2
@@ -134,7 +135,7 @@ def test_half_of_the_node_is_on_each_cpu() -> None:
     assert [where(address(nic.bus)).numa for nic in NICS] == [0, 0, 0, 0, 1, 1, 1, 1, 0, 1]
 
 
-@pytest.mark.parametrize("index", GPUS)
+@each("index", GPUS)
 def test_the_levels_that_nvml_gives_between_gpus_fit_the_tree(index: int) -> None:
     levels = {40: PciPath.NODE, 50: PciPath.SYS}
     for other in set(GPUS) - {index}:

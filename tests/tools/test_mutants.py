@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tools.mutants import python, rooms, score, tap
 from tools.mutants.choice import Choice
 from tools.mutants.score import Count, Draw, Survivor, interval, load, page, save
@@ -28,7 +29,7 @@ def changes(source: str) -> list[tuple[str, str]]:
     return [(one.kind, one.applied(text).decode()) for one in python.sites("agent/wirewatch/core/a.py", text)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("source", "kind", "mutated"),
     [
         ("x = a and b(c)", "conjunct", "x = ((b(c)))"),
@@ -58,7 +59,7 @@ def test_a_mutant_changes_one_place(source: str, kind: str, mutated: str) -> Non
     assert (kind, mutated) in changes(source)
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         "log.info('a')",

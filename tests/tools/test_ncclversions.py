@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tools import ncclversions
 from tools.ncclversions import LARGE, NOT, number
 from tools.prose import ROOT
@@ -44,7 +45,7 @@ def test_the_extra_brings_no_nccl_whose_probe_was_not_measured() -> None:
         assert re.fullmatch(r"nvidia-nccl-cu1[23]>=2\.28\.9,<=(.*)", bound)[1] == newest  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "cell"),
     [
         ({}, f"counts; {NOT}"),

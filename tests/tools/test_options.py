@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tools.options import COMMON, EXAMPLES, PAGE, Option, sections
 from wirewatch.catalogue import discover
 from wirewatch.config import Config, load
@@ -30,7 +31,7 @@ def examples() -> list[str]:
     return EXAMPLE.findall(PAGE.read_text("utf-8"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "default", "text", "said"),
     [
         (float, 0.9, "", "collectors.fan_speed.least: write a sentence below it"),

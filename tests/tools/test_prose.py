@@ -1,11 +1,10 @@
 """What a reader must read twice is found, and plain sentences are not."""
 
-import pytest
-
+from tests.rows import each
 from tools.prose import odd, riddles
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "What is only numbered anew is no change.",
@@ -20,7 +19,7 @@ def test_a_riddle_is_found(text: str) -> None:
     assert list(riddles(f"Some words before it.\n\n{text}\n"))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "A part that only got a new number has not changed.",

@@ -43,3 +43,5 @@ def test_no_rows_and_other_names_are_refused() -> None:
         each("number", [])
     with pytest.raises(AssertionError, match="test_no_rows_and_other_names_are_refused does not take"):
         each("other", [1])(test_no_rows_and_other_names_are_refused)
+    with pytest.raises(AssertionError, match="is of parametrize"):
+        each("row", [1, pytest.param(2)])

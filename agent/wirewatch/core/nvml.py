@@ -9,6 +9,7 @@ from wirewatch.core.ports import Answer, Answers, Gpu, Nvml, Question, Sysfs
 from wirewatch.core.types import Absent, Json, Why, value_or
 
 NOT_ASKED = Absent(Why.UNSUPPORTED, "not supported when last asked")
+LEFT_OUT = Answer(NOT_ASKED)
 LINK_COUNT = Question("Field", (91,))
 PROCESSES = (
     Question("ComputeRunningProcesses"),
@@ -89,7 +90,7 @@ class Asked:
 
     def json(self, question: Question) -> Json | Absent:
         """The answer as it came."""
-        return self.answers.get(question, Answer(NOT_ASKED)).value
+        return self.answers.get(question, LEFT_OUT).value
 
     def whole(self, question: Question) -> int | Absent:
         """The answer as a whole number."""

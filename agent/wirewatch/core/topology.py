@@ -202,6 +202,7 @@ def nvlink_product(name: str) -> NvlinkProduct | None:
     return next((p for p in NVLINK_PRODUCTS if re.search(p.pattern, name)), None)
 
 
+@cache
 def due_links(name: str, live: int) -> int:
     """How many links a GPU that shows `live` should have: the product's next count, `live` for others."""
     product = nvlink_product(name)

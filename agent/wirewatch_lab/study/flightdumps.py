@@ -42,13 +42,16 @@ class DumpError(ValueError):
 
 
 class CallShape(NamedTuple):
-    """The call as all ranks of a group should make it: elements of each tensor, and element types."""
+    """The call as all ranks of a group should make it: elements of each tensor, and element types.
+
+    None, and an empty operation: the dump lacks that field.
+    """
 
     op: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    input_types: tuple[str, ...]
-    output_types: tuple[str, ...]
+    inputs: tuple[int, ...] | None
+    outputs: tuple[int, ...] | None
+    input_types: tuple[str, ...] | None
+    output_types: tuple[str, ...] | None
 
 
 _Kept = TypeVar("_Kept", str, CallShape)
@@ -73,12 +76,16 @@ class RecordedCall:
     created: float
     where: str
 
+    @property
+    def waits(self) -> bool:
+        return self.state in _UNDER_WAY
+
 
 @dataclass(frozen=True, slots=True)
 class RankDump:
     """A rank's dump. `groups`: name to description and ranks, which are empty where the dump has none.
 
-    `lost`: older calls are no longer in it. `gaps`: calls between those that are in it are missing too.
+    `lost`: older calls are no longer in it. `gaps`: it lacks calls between them, or fields of calls.
     """
 
     rank: int
@@ -125,7 +132,8 @@ def read_dump(data: bytes, rank: int, host: str, file: str) -> RankDump:
     ids = [_number(entry, "record_id") for entry in entries]
     groups = {_text(name): _group(reader, one) for name, one in _dict(made["pg_config"]).items()}
     library = _text(made.get("comm_lib_version")) or _text(made.get("nccl_version"))
-    gaps = any(b - a != 1 for a, b in pairwise(ids))
+    whole = isinstance(made.get("entries"), (list, tuple)) and all("record_id" in one for one in entries)
+    gaps = not (whole and all(map(_full, calls))) or any(b - a != 1 for a, b in pairwise(ids))
     lost = bool(ids) and ids[0] > 0
     return RankDump(rank, host, file, _text(made["version"]), library, groups, calls, lost, gaps)
 
@@ -143,7 +151,7 @@ def _json(data: bytes) -> Any:
 class _DumpReader:
     """Takes calls from entries, and no more than `left` parts of them: containers may hold one part often."""
 
-    left: int = MOST
+    left: int = field(default_factory=lambda: MOST)
     known: dict[Any, Any] = field(default_factory=dict)
 
     def spend(self, parts: int) -> None:
@@ -176,11 +184,10 @@ class _DumpReader:
             _number(entry, "time_created_ns") / 1e9, self.same(self._where(entry.get("frames"))),
         )  # fmt: skip
 
-    def _elements(self, sizes: Any) -> tuple[int, ...]:
+    def _elements(self, sizes: Any) -> tuple[int, ...] | None:
         """The elements of each tensor."""
-        tensors = _list(sizes)
-        self.spend(len(tensors))
-        return tuple(map(self._product, tensors))
+        self.spend(len(_list(sizes)))
+        return tuple(map(self._product, sizes)) if isinstance(sizes, (list, tuple)) else None
 
     def _product(self, tensor: Any) -> int:
         sizes = _list(tensor)
@@ -189,10 +196,9 @@ class _DumpReader:
             raise DumpError("the sizes of a tensor are not sizes")
         return math.prod(sizes)
 
-    def _types(self, types: Any) -> tuple[str, ...]:
-        found = _list(types)
-        self.spend(len(found))
-        return tuple(map(_text, found))
+    def _types(self, types: Any) -> tuple[str, ...] | None:
+        self.spend(len(_list(types)))
+        return tuple(map(_text, types)) if isinstance(types, (list, tuple)) else None
 
     def _where(self, frames: Any) -> str:
         """The innermost line that is not torch's own, nor of a wrapper around a call."""
@@ -217,6 +223,10 @@ def _close(calls: Sequence[RecordedCall]) -> None:
             before.clear()
         else:
             before.append(call)
+
+
+def _full(call: RecordedCall) -> bool:
+    return bool(call.group and call.shape.op) and None not in call.shape and (call.waits or call.done)
 
 
 def _group(reader: _DumpReader, value: Any) -> tuple[str, tuple[int, ...]]:

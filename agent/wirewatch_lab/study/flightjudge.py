@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import Any, Literal
 
 from wirewatch.core import words
@@ -20,10 +20,14 @@ from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.flightdumps import FORMATS, CallShape, RankDump, RecordedCall
 
+_Part = tuple[Any, ...]
+_Parts = tuple[_Part, ...]
 FaultKind = Literal["mismatch", "deadlock", "missing", "message", "standing"]
 _MESSAGE = re.compile(r"(send|recv) ([0-9]{1,7})(->|<-)([0-9]{1,7})")
 _MANY = 8
 """Ranks that a sentence names."""
+_MEETS = re.compile(r"_?(all_?reduce|all_?gather|reduce_scatter|barrier)")
+"""Collectives that no rank completes before all have called them, as a broadcast's root may."""
 _UNEVEN = ("all_to_all", "alltoall", "all_gather_v", "reduce_scatter_v", "split", "new_window")
 
 
@@ -119,9 +123,11 @@ class _Group:
 
     @property
     def completed(self) -> int:
-        """Return the number of the newest collective that any rank has completed; 0 for none."""
-        done = [n for n, there in self.numbers() if any(c.done for calls in there.values() for c in calls)]
-        return done[-1] if done else 0
+        """Return the number of the newest collective to which all ranks have come: one has completed it."""
+        own = (item for calls in self.calls.values() for item in calls.items())
+        return max(
+            (n for n, calls in own if any(c.done and _MEETS.match(c.shape.op) for c in calls)), default=0
+        )
 
     def newest(self, rank: int) -> int | None:
         return max(self.calls.get(rank, ()), default=None)
@@ -169,6 +175,8 @@ class FlightJudge:
         faults.sort(key=lambda one: (_ORDER.index(one.kind), self._inherits(one), one.since))
         no_dump = sorted({rank for group in self.groups for rank in self._without(group)})
         health, why = self._verdict(faults, no_dump, not_read)
+        if odd := sorted({dump.format for dump in self.dumps.values()} - FORMATS):
+            health, why = NodeHealth.UNKNOWN, f"format {first(odd)} is not known, so this may be wrong: {why}"
         return FlightDocument(
             "wirewatch.flight-recorder/1", time.time(), HEALTH_NAMES[health], why,
             [self._rank(dump) for _, dump in sorted(self.dumps.items())], no_dump, list(not_read),
@@ -207,7 +215,7 @@ class FlightJudge:
         """
         found = None
         for seq, there in group.numbers():
-            first_open = {rank: next((c for c in calls if not c.done), None) for rank, calls in there.items()}
+            first_open = {rank: next((c for c in calls if c.waits), None) for rank, calls in there.items()}
             waiting = {rank: call for rank, call in first_open.items() if call is not None}
             if waiting:
                 found = _Waits(group, seq, waiting)
@@ -226,24 +234,50 @@ class FlightJudge:
         """The first collective of each group that its ranks do not call alike; later ones follow from it."""
         for group in self.groups:
             for seq, there in group.numbers():
-                kinds: dict[Any, list[int]] = defaultdict(list)
-                for rank, calls in there.items():
-                    kinds[tuple(_alike(call.shape) for call in calls)].append(rank)
-                if len(kinds) > 1:
-                    yield self._mismatch(group, seq, there, sorted(kinds.values(), key=len))
+                if len(kinds := self._kinds(group, seq, there)) > 1:
+                    yield self._mismatch(group, seq, there, kinds)
                     break
+
+    def _kinds(self, group: _Group, seq: int, there: Mapping[int, Sequence[RecordedCall]]) -> list[list[int]]:
+        """Ranks by what they call, the largest kind last; without those whose dump may lack a part of it.
+
+        A field that a dump lacks fits any. A dump may end in the middle of calls that share a number.
+        """
+        kinds: dict[_Parts, list[int]] = {}
+        keys = {rank: tuple(_alike(call.shape) for call in calls) for rank, calls in there.items()}
+        if len({*keys.values()}) == 1:
+            return [[*keys]]
+        most = max(map(len, keys.values()))
+        for rank, key in sorted(
+            keys.items(), key=lambda one: (-len(one[1]), sum(p.count(None) for p in one[1]))
+        ):
+            short, dump = len(key) < most, self.dumps[rank]
+            if short and (dump.gaps or (dump.lost and seq == min(group.calls[rank]))):
+                continue
+            cut = short and seq == group.newest(rank)
+            fits = [k for k in kinds if (cut or len(k) == len(key)) and all(map(_fit, k, key))]
+            if key in kinds or len(fits) < 2:  # noqa: PLR2004
+                kinds.setdefault(key if key in kinds or not fits else fits[0], []).append(rank)
+        return sorted(kinds.values(), key=len)
 
     def _mismatch(
         self, group: _Group, seq: int, there: Mapping[int, Sequence[RecordedCall]], kinds: Sequence[list[int]]
     ) -> FlightFault:
         *others, most = kinds
-        odd = [] if len(most) == len(others[-1]) else sorted(rank for ranks in others for rank in ranks)
+        odd, size = sorted(rank for ranks in others for rank in ranks), len(group.members)
+        sure, some = group.known and len(most) > size / 2, self._without(group) or not group.known
         said = [f"{self.named(of)} {_verb(of, 'call')} {_said(there[of[0]])}" for of in kinds]
-        text = f"the ranks of {group.said} do not make the same call {seq}: {'; '.join(said[:_MANY])}"
-        text += _where(odd[0], there[odd[0]][0].where) if odd else "; neither side is the larger one"
-        waiting = (rank for rank, calls in there.items() if not all(call.done for call in calls))
+        text = f"the ranks {'with dumps ' if some else ''}of {group.said} do not make the same call {seq}: "
+        text += "; ".join(said[:_MANY])
+        if not sure and len(most) == len(others[-1]):
+            text += "; neither side is the larger one"
+        else:
+            why = f"more than half of its {size} ranks" if group.known else "most ranks, which no dump lists"
+            text += "" if sure else f"; not known is the call of {why}: is it {self.named(odd)}?"
+            text += _where(odd[0], there[odd[0]][0].where)
+        waiting = (rank for rank, calls in there.items() if any(call.waits for call in calls))
         since = min(call.created for calls in there.values() for call in calls)
-        return self._fault("mismatch", group, seq, odd, waiting, since, text)
+        return self._fault("mismatch", group, seq, odd if sure else (), waiting, since, text)
 
     def _waited(self, one: _Waits) -> FlightFault:
         """Ranks that wait for a missing one, or for nobody that the dumps show."""
@@ -270,7 +304,7 @@ class FlightJudge:
 
     def _blocked(self, rank: int) -> str:
         """The oldest collective in which a rank itself waits."""
-        own = (call for call in self.dumps[rank].calls if not (call.done or call.p2p))
+        own = (call for call in self.dumps[rank].calls if call.waits and not call.p2p)
         oldest = min(own, key=lambda call: call.created, default=None)
         return "" if oldest is None else f"number {oldest.seq} of {_group_said(oldest.group, oldest.desc)}"
 
@@ -295,30 +329,44 @@ class FlightJudge:
             wait = edges[ring[0]][ring[1]]
             yield self._fault("deadlock", wait.group, wait.seq, ring[1:], ring[1:], wait.since, text)
 
-    def _messages(self) -> Iterator[FlightFault]:
-        """Sends and receives that wait, and whose other side does not, or differs."""
+    def _pairs(self) -> Iterator[tuple[_Group, int, int, list[RecordedCall], list[RecordedCall]]]:
+        """The sends and receives of each pair of ranks of a group that both left a dump, in their order."""
         for group in self.groups:
-            ends: dict[tuple[int, int], dict[str, RecordedCall]] = defaultdict(dict)
+            ends: dict[tuple[int, int], dict[str, list[RecordedCall]]] = {}
             for rank in (rank for rank in group.members if rank in self.dumps):
                 for call in self.dumps[rank].calls:
-                    if call.group == group.name and not call.done and (found := _ends(call, group, rank)):
-                        ends[found[1:]].setdefault(found[0], call)
-            for (source, target), sides in ends.items():
-                sent, received = sides.get("send"), sides.get("recv")
+                    if call.group == group.name and (found := _ends(call, group, rank)):
+                        ends.setdefault(found[1:], {"send": [], "recv": []})[found[0]].append(call)
+            yield from (
+                (group, *pair, sides["send"], sides["recv"])
+                for pair, sides in ends.items() if set(pair) <= self.dumps.keys()
+            )  # fmt: skip
+
+    def _messages(self) -> Iterator[FlightFault]:
+        """The first send or receive that waits between two ranks, whose other side is not called, or differs.
+
+        They belong together by their order. Where a dump lacks calls only two that wait do so.
+        """
+        for group, source, target, *calls in self._pairs():
+            lost = any(self.dumps[rank].gaps or self.dumps[rank].lost for rank in (source, target))
+            sides = [[*dropwhile(lambda one: not one.waits, side)] for side in calls] if lost else calls
+            waiting = [n for side in sides for n, call in enumerate(side) if call.waits]
+            if not waiting or (lost and not all(sides)):
+                continue
+            sent, received = (dict(enumerate(side)).get(min(waiting)) for side in sides)
+            since = min(one.created for one in (sent, received) if one and one.waits)
+            if sent and received:
+                there, here = _alike(sent.shape)[1:3], _alike(received.shape)[3:]
+                text = (
+                    f"rank {source} sends {_tensor(*there)} to rank {target}, which receives {_tensor(*here)}"
+                )
+                if not _fit(there, here):
+                    yield self._fault("message", group, 0, (), (source, target), since, text)
+            else:
                 waits, other = (source, target) if sent else (target, source)
-                since = min(call.created for call in sides.values())
-                if other not in self.dumps or self.dumps[other].gaps:
-                    continue
-                if sent and received:
-                    there = _tensor(sent.shape.inputs, sent.shape.input_types)
-                    here = _tensor(received.shape.outputs, received.shape.output_types)
-                    text = f"rank {source} sends {there} to rank {target}, which receives {here}"
-                    if there != here:
-                        yield self._fault("message", group, 0, (), (source, target), since, text)
-                else:
-                    text = f"{self.named([waits])} waits in a {'send to' if sent else 'receive from'} rank "
-                    text += f"{other} in {group.said}{_since(since)}, which does not wait for it"
-                    yield self._fault("message", group, 0, [other], [waits], since, text)
+                text = f"{self.named([waits])} waits in a {'send to' if sent else 'receive from'} rank "
+                text += f"{other} in {group.said}{_since(since)}, which did not call its side"
+                yield self._fault("message", group, 0, [other], [waits], since, text)
 
     def _verdict(
         self, faults: Sequence[FlightFault], no_dump: Sequence[int], not_read: Sequence[str]
@@ -331,18 +379,28 @@ class FlightJudge:
         calls = [call for dump in self.dumps.values() for call in dump.calls]
         doubts = [f"{self.named(no_dump)} left no dump"] if no_dump else []
         doubts += not_read
+        gaps = [rank for rank, dump in self.dumps.items() if dump.gaps]
+        doubts += [f"the dump of {self.named(gaps)} lacks calls or fields"] if gaps else []
         doubts += [] if all(call.done for call in calls) else ["messages are on their way"]
+        pairs = all(len(sent) == len(received) for *_, sent, received in self._pairs())
         doubts += [] if any(len(group.calls) > 1 for group in self.groups) else ["nothing can be compared"]
-        ends = ({g.newest(rank) for rank in g.members if rank in self.dumps} for g in self.groups)
-        doubts += [] if all(len(some) < 2 for some in ends) else ["they end at different calls"]  # noqa: PLR2004
+        same = pairs and not any(
+            self._lacks(group, n, there) for group in self.groups for n, there in group.numbers()
+        )
+        doubts += [] if same else ["they do not have the same calls"]
         doubts += [] if all(g.known for g in self.groups) else ["they do not list the ranks of all groups"]
         if doubts:
             return NodeHealth.UNKNOWN, f"nobody waits for another in these dumps, but {doubts[0]}"
         of = f"all {count(len(calls), 'call')} of {count(len(self.dumps), 'rank')}"
         return NodeHealth.OK, f"nobody waits: {of} are complete and alike"
 
+    def _lacks(self, group: _Group, seq: int, there: Collection[int]) -> bool:
+        """Tell whether a dump of the group lacks a call that others have, and has not lost it by its age."""
+        without = (rank for rank in group.members if rank in self.dumps and rank not in there)
+        return any(not self.dumps[rank].lost or seq >= min(group.calls.get(rank, (0,))) for rank in without)
+
     def _rank(self, dump: RankDump) -> FlightRank:
-        oldest = min((c for c in dump.calls if not c.done), key=lambda one: one.created, default=None)
+        oldest = min((c for c in dump.calls if c.waits), key=lambda one: one.created, default=None)
         waits = (
             f"{_said([oldest])}, number {oldest.seq} of group {oldest.group}, {oldest.state}"
             if oldest
@@ -359,7 +417,7 @@ class FlightJudge:
         if lost := [dump.rank for dump in dumps if dump.lost]:
             yield f"the buffer of {self.named(lost)} was full: older calls are gone (TORCH_FR_BUFFER_SIZE)"
         if gaps := [dump.rank for dump in dumps if dump.gaps]:
-            yield f"the dump of {self.named(gaps)} has gaps between its calls: what it lacks shows nothing"
+            yield f"the dump of {self.named(gaps)} lacks calls or fields: what it lacks shows nothing"
         formats = sorted({dump.format for dump in dumps})
         if not set(formats) <= FORMATS:
             yield f"format {first(formats)}: known are 2.4 to 2.10, and what others mean may differ"
@@ -372,8 +430,7 @@ class FlightJudge:
             behind = [rank for rank in group.calls if (group.newest(rank) or 0) < done]
             if behind:
                 ends = f"{self.named(behind)} {_verb(behind, 'end')} before number {done} of {group.said}"
-                why = "an older dump, or a call that does not wait for all"
-                yield f"{ends}, which others have completed: {why}"
+                yield f"{ends}, which others have completed: an older dump"
 
 
 _ORDER: Sequence[FaultKind] = ("mismatch", "deadlock", "missing", "message", "standing")
@@ -382,17 +439,22 @@ _ORDER: Sequence[FaultKind] = ("mismatch", "deadlock", "missing", "message", "st
 def _groups(dumps: Mapping[int, RankDump]) -> list[_Group]:
     """Groups by name and ranks: groups that were split may share a name."""
     found: dict[tuple[str, tuple[int, ...]], _Group] = {}
-    for rank, dump in sorted(dumps.items()):
-        own = {
+    listed = {
+        rank: {
             name: found.setdefault((name, ranks), _Group(name, desc, ranks, known=True))
             for name, (desc, ranks) in dump.groups.items()
-            if ranks
+            if rank in ranks
         }
-        for call in dump.calls:
+        for rank, dump in sorted(dumps.items())
+    }
+    for rank, own in listed.items():
+        for call in dumps[rank].calls:
             group = own.get(call.group)
             if group is None:
+                others = [g for g in found.values() if g.name == call.group and rank in g.members]
                 made = _Group(call.group, call.desc, (), known=False)
-                group = own[call.group] = found.setdefault((call.group, ()), made)
+                group = others[0] if len(others) == 1 else found.setdefault((call.group, ()), made)
+                own[call.group] = group
             if not group.known and rank not in group.members:
                 group.members = (*group.members, rank)
             if not call.p2p:
@@ -421,14 +483,18 @@ def _ends(call: RecordedCall, group: _Group, rank: int) -> tuple[str, int, int] 
     return ("send", own, peer) if found[1] == "send" else ("recv", peer, own)
 
 
-def _alike(shape: CallShape) -> tuple[Any, ...]:
-    """All that must be the same on each rank: not tensors that a root alone has, or of uneven sizes."""
-    op = shape.op
-    if op.startswith(_UNEVEN) or op.endswith("coalesced"):
-        return (op,)
-    ins = () if op == "scatter" else (shape.inputs, shape.input_types)
-    outs = () if op == "gather" else (shape.outputs, shape.output_types)
-    return op, ins, outs
+def _alike(shape: CallShape) -> _Part:
+    """All that must be the same on each rank; None for what a root alone has, is uneven, or is not known."""
+    op = shape.op or None
+    if op is None or op.startswith(_UNEVEN) or op.endswith("coalesced"):
+        return op, None, None, None, None
+    ins = (None, None) if op == "scatter" else (shape.inputs, shape.input_types)
+    outs = (None, None) if op == "gather" else (shape.outputs, shape.output_types)
+    return op, *ins, *outs
+
+
+def _fit(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
 
 
 def _group_said(name: str, desc: str) -> str:
@@ -441,8 +507,9 @@ def _said(calls: Sequence[RecordedCall]) -> str:
     return first(shapes, 2, " + ")
 
 
-def _tensor(elements: Sequence[int], types: Sequence[str]) -> str:
-    return f"{sum(elements)} {'/'.join(dict.fromkeys(types)) or 'elements'}"
+def _tensor(elements: Sequence[int] | None, types: Sequence[str] | None) -> str:
+    size = "unknown" if elements is None else sum(elements)
+    return f"{size} {'/'.join(dict.fromkeys(types or ())) or 'elements'}"
 
 
 def _verb(ranks: Collection[int], verb: str) -> str:

@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.rows import each
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.words import utc
 from wirewatch_fleet.cli import status as status_module
@@ -48,7 +49,7 @@ def test_what_is_well_is_one_line_and_what_it_rests_on() -> None:
     assert lines() == [HEAD, "", BASIS]
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "what", "way"),
     [
         (NODE, "n1", "sends"),
@@ -68,7 +69,7 @@ def test_each_part_has_its_name_and_its_numbers(entry: SlowEntry, what: str, way
     assert [line for line in made if "look" in line] == [f"  look at {entry.kind}"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("changed", "told"),
     [
         ({"suspects": [NODE], "next": NEXT}, [OPEN, "measure next, as round 4"]),
@@ -148,7 +149,7 @@ def test_racks_have_a_column_where_a_node_has_one() -> None:
     assert "leaf" not in header
 
 
-@pytest.mark.parametrize(
+@each(
     ("ago", "told"),
     [
         (-5, "0 s ago"), (0, "0 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7199, "120 min ago"),
@@ -277,7 +278,7 @@ def test_a_certificate_alone_may_have_its_key_in_it(tmp_path: Path) -> None:
         PrometheusAccess(**{**NOBODY, "cert_file": tmp_path / "cert"}).access("http://h", 5.0)
 
 
-@pytest.mark.parametrize("header", ["no colon", ":value", "a b:c", "A:\u00e4", "A:b\nc", "A\u00e4:b"])
+@each("header", ["no colon", ":value", "a b:c", "A:\u00e4", "A:b\nc", "A\u00e4:b"])
 def test_what_is_no_header_is_refused(header: str) -> None:
     with pytest.raises(click.UsageError, match="--header must be NAME:VALUE"):
         PrometheusAccess(**{**NOBODY, "headers": (header,)}).access("http://h", 5.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.fuzzing import DEEP, ODD, Parser, damaged, from_file, of_option, on_bytes, reads
+from tests.rows import each
 from wirewatch_fleet.cli.simulate import FaultOption
 from wirewatch_fleet.pairs.document import RoundsError, pairs_document, read_rounds
 from wirewatch_fleet.pairs.model import PairEnd
@@ -57,7 +58,7 @@ PARSERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PARSERS)
+@each("name", PARSERS)
 def test_odd_texts_are_values_or_the_one_error(name: str) -> None:
     for text in (*ODD, *DEEP):
         reads(PARSERS[name], text)

@@ -19,6 +19,7 @@ from tests.fleet.controller.drawn import (
     raw,
     settings,
 )
+from tests.rows import each
 from wirewatch.config import BudgetSection, ControllerSection
 from wirewatch_fleet.controller.decide import (
     Brake,
@@ -39,7 +40,7 @@ def about(one: FleetNode, ours: ControllerSection | None = None) -> NodeDecision
     return decision
 
 
-@pytest.mark.parametrize(
+@each(
     ("how", "ground"),
     [
         ({"heard": 901.0, "since": 5000.0}, Ground.STALE),
@@ -64,7 +65,7 @@ def test_a_failed_node_is_left_and_it_is_said_why(how: dict[str, Any], ground: G
     assert decision.refused
 
 
-@pytest.mark.parametrize(
+@each(
     "how",
     [
         {},
@@ -161,7 +162,7 @@ def patched(marked: str | None, **spec: Any) -> dict[str, Any]:
     return {"metadata": about_it, **({"spec": spec} if spec else {})}
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "act", "patch"),
     [
         (node(), "taint", patched(mark(at=NOW), taints=[OURS])),
@@ -249,7 +250,7 @@ def test_a_pool_and_a_rack_have_budgets_of_their_own() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("limit", "nodes", "wanted"),
     [
         (0, 9, 0),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.fleet.controller.drawn import OTHERS, OURS, mark, node, raw
+from tests.rows import each
 from wirewatch_fleet.controller.node import FleetNode, node_of, obstacles
 
 BARE = {"metadata": {"name": "g1", "resourceVersion": "7"}}
@@ -27,7 +28,7 @@ def test_a_node_that_has_next_to_nothing_is_one(document: dict[str, Any]) -> Non
     assert (found.condition, found.mark, found.foreign) == (None, None, False)
 
 
-@pytest.mark.parametrize(
+@each(
     "document",
     [
         {},
@@ -43,7 +44,7 @@ def test_what_is_no_node_is_refused(document: dict[str, Any]) -> None:
         node_of(document)
 
 
-@pytest.mark.parametrize(
+@each(
     "changed",
     [
         {"status": "Perhaps"},
@@ -72,7 +73,7 @@ def test_a_condition_may_lack_its_texts() -> None:
     assert (found.reason, found.message) == ("", "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "foreign"),
     [
         (None, False), (mark(), False), ("", True), ("{}", True), ("[]", True), ("[" * 100_000, True),
@@ -85,7 +86,7 @@ def test_a_mark_is_ours_as_we_write_it_and_foreign_otherwise(*, text: str | None
     assert (found.mark is None) is (foreign or text is None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "stands"),
     [
         (node(taints=[OURS]), False),
@@ -104,7 +105,7 @@ def test_a_measure_stands_while_the_node_has_what_its_mark_says(*, one: FleetNod
 LEAVING = {**raw(), "metadata": {**raw()["metadata"], "deletionTimestamp": "2027-01-15T08:00:00Z"}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "found"),
     [
         (node(), ()),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.fleet.controller.drawn import NOW, OURS, RACK, mark, node, settings
+from tests.rows import each
 from wirewatch.config import BudgetSection
 from wirewatch.kubernetes.apiserver import RequestResult
 from wirewatch.kubernetes.condition import LIMIT
@@ -67,7 +68,7 @@ def test_only_what_stands_is_out_and_only_a_rack_in_use_has_a_budget() -> None:
 OUT = node("g1", "failed", taints=[OURS], marked=mark())
 
 
-@pytest.mark.parametrize(
+@each(
     ("decision", "told"),
     [
         (

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.fleet.controller.drawn import node
+from tests.rows import each
 from wirewatch_fleet.controller.view import KEPT, FleetView
 
 A, B, C = node("a"), node("b"), node("c")
@@ -19,7 +20,7 @@ def missed(view: FleetView) -> str:
     return "".join(sorted(one.name for one in view.missed()))
 
 
-@pytest.mark.parametrize(
+@each(
     ("lists", "gone"),
     [
         ([(0.0, "abc")], ""),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fleet.pairs.drawn import DrawnFault, DrawnFleet, FabricNoise
 from tests.fleet.pairs.rounds import Loss, around, measured, wobble
+from tests.rows import each
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
@@ -26,7 +27,7 @@ SENDS, RECEIVES, TOGETHER = Way.SENDS, Way.RECEIVES, Way.TOGETHER
 NODE, PAIR, LEAF, RAIL = PartKind.NODE, PartKind.PAIR, PartKind.LEAF, PartKind.RAIL
 
 
-@pytest.mark.parametrize(
+@each(
     ("place", "way", "on"),
     [
         (SlowPlace(RAIL, "1", rail="1"), TOGETHER, "ab ac ba ca"),
@@ -80,7 +81,7 @@ NAMED = [
 ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("sender", "receiver", "rail", "loss"),
     [
         ("a", "b", "", 0.1),
@@ -183,7 +184,7 @@ def test_of_a_collective_both_directions_are_the_same() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("every", "thin"),
     [
         (rounds(3), False),

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.rows import each
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.statistics import grouped
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, SlowPlace
@@ -53,7 +54,7 @@ def pace(every: Sequence[Observation]) -> tuple[float, float]:
     return every[0].paces
 
 
-@pytest.mark.parametrize(
+@each(
     ("others", "masked", "own"),
     [
         ([], 0.0, 0.0),
@@ -128,7 +129,7 @@ def rounds_of(
 LEAF = SlowPlace(PartKind.LEAF, "x", across=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("place", "count", "others", "points"),
     [
         (LEAF, 4, "yz", [(0.1, 0.05)]),
@@ -163,7 +164,7 @@ def test_runs_inside_a_leaf_are_those_of_both_ends_in_it() -> None:
     assert made.within(SlowPlace(PartKind.LEAF, "x", rail="0")) == inside[:1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("loss", "inside", "as_slow"),
     [
         (0.2, [0.17] * 4, True),
@@ -189,7 +190,7 @@ def test_a_leaf_is_as_slow_inside_by_nearly_all_of_its_runs_there(
     assert made.as_slow_inside(LEAF, loss, [*runs, *hidden]) is as_slow
 
 
-@pytest.mark.parametrize(
+@each(
     ("judged", "partners", "confirmed"),
     [
         (SLOW, {}, True),
@@ -220,7 +221,7 @@ def test_of_a_collective_the_partner_is_well_in_it_too() -> None:
     assert made.confirmed(("a", TOGETHER), with_two)
 
 
-@pytest.mark.parametrize(
+@each(
     ("losses", "rail", "named", "on_all"),
     [
         ([0.2] * 4, 0.2, [], True),
@@ -268,7 +269,7 @@ def test_a_rail_is_looked_at_where_a_run_is_slow_and_not_explained() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("partners", "judged", "named", "apart"),
     [
         ("bcd", WELL, [], True),
@@ -297,7 +298,7 @@ def replace_way(one: Found) -> Found:
     return one._replace(way={SENDS: RECEIVES, RECEIVES: SENDS}[one.way])
 
 
-@pytest.mark.parametrize(
+@each(
     ("others", "masked", "named", "slow"),
     [
         ([], 0.0, [], False),
@@ -348,7 +349,7 @@ def pairs(
 SUSPECTED = replace(WELL, suspected=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "named", "suspected"),
     [
         (pairs([0.2, 0.2, 0.2]), ["a"], []),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from tests.rows import each
 from wirewatch.core.pairs import Measure, Way
 from wirewatch_fleet.pairs.model import MeasuredRound, PairRound, PairRun, RoundPurpose
 from wirewatch_fleet.pairs.observations import (
@@ -37,7 +38,7 @@ def losses(every: Sequence[Observation]) -> dict[int, set[float]]:
 RUN = PairRun("b", "a", 4.0, 2.0, 8.0, {"0": (4.0, 2.0), "1": (None, 1.0)})
 
 
-@pytest.mark.parametrize(
+@each(
     ("run", "measure", "found"),
     [
         (RUN, Measure.SEND, [("b", "a", {"": 4.0}), ("a", "b", {"": 2.0})]),
@@ -64,7 +65,7 @@ def test_what_a_run_measured_is_seen_in_each_direction(
         assert one.ends == ((one.sender, ways[0]), (one.receiver, ways[1]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("leafs", "across"),
     [
         ({}, None), ({"a": "x"}, None), ({"b": "x"}, None), ({"a": "x", "b": "x"}, False),
@@ -80,7 +81,7 @@ def test_all_but_a_quarter_lose_at_least_so_much() -> None:
     assert all_but_a_quarter([8.0, 1.0, 2.0, 7.0, 3.0, 4.0, 6.0, 5.0]) == 3.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("masked", "rails", "asked", "explained"),
     [
         (0.1, {}, "", 0.1),
@@ -125,7 +126,7 @@ def drifted(first: int, second: int, *, full: bool = True) -> dict[int, set[floa
     return losses(every)
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "own"),
     [
         (drifted(24, 24), True),

@@ -1,7 +1,6 @@
 """All nodes slower alike than they were, beside earlier results."""
 
-import pytest
-
+from tests.rows import each
 from wirewatch.core.pairs import Measure
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS
 from wirewatch_fleet.pairs.naming import TypicalRate, alike
@@ -37,7 +36,7 @@ def test_without_a_past_nothing_is_slower() -> None:
     assert not alike(typical(40e9), [], DEFAULT_LIMITS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("rate", "past", "slower"),
     [
         (47.8e9, [50e9, 50e9, 50e9], True),

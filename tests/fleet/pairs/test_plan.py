@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fleet.pairs.drawn import BOTH, DrawnFault, DrawnFleet
 from tests.fleet.pairs.rounds import measured
+from tests.rows import each
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Health
 from wirewatch_fleet.pairs.model import (
@@ -104,7 +105,7 @@ def leafed(*groups: str) -> PairFleet:
     ))  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("fleet", "idle", "purpose"),
     [
         (leafed("a4", "b4"), "ab", RoundPurpose.ACROSS),
@@ -180,7 +181,7 @@ def test_where_nothing_is_open_no_round_is_needed() -> None:
 OTHERS = set(NAMES) - {"n00"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "may"),
     [
         ({}, OTHERS),
@@ -326,7 +327,7 @@ def test_members_without_a_good_partner_run_with_each_other_inside_their_leaf_fi
     assert all(leafs[a] == leafs[b] for a, b in pairs)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each("seed", range(8))
 def test_who_has_a_good_partner_is_in_nobodys_way(seed: int) -> None:
     """One of three gets the only good one; the other two run with each other."""
     known = replace(NOBODY, thin=("n01", "n02", "n03"), members=NOBODY.members[:4])
@@ -337,7 +338,7 @@ def test_who_has_a_good_partner_is_in_nobodys_way(seed: int) -> None:
 TYPICAL = (TypicalRate(Measure.SEND, None, 1e9),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("known", "said"),
     [
         ({}, Health.OK),

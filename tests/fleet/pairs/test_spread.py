@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.rows import each
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS
 from wirewatch_fleet.pairs.spread import (
     HealthySpread,
@@ -45,7 +46,7 @@ def test_without_any_run_nothing_is_said() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("points", "spread", "bar", "named", "suspected"),
     [
         (runs(0.2, 0.2, 0.2, 0.0), CALM, BAR, True, True),
@@ -136,7 +137,7 @@ def test_the_chance_of_a_slow_run_is_by_those_of_healthy_parts(
     assert HealthySpread(0.0, 0.0, losses).chance(loss) == pytest.approx(chance)
 
 
-@pytest.mark.parametrize(("rounds", "noise"), [(0, 1.0), (1, 1.0), (2, 0.5), (3, 1.57 / 3), (8, 1.57 / 8)])
+@each(("rounds", "noise"), [(0, 1.0), (1, 1.0), (2, 0.5), (3, 1.57 / 3), (8, 1.57 / 8)])
 def test_more_rounds_take_the_noise_out_but_not_what_differs_for_good(rounds: int, noise: float) -> None:
     made = HealthySpread(0.03, 0.04, ())
     assert made.deviation(rounds) == pytest.approx(math.sqrt(0.03**2 + noise * 0.04**2))
@@ -153,7 +154,7 @@ def test_the_more_parts_the_more_deviations(parts: int, error: float, named: flo
     assert bar.suspected == pytest.approx(suspected, abs=1e-4)
 
 
-@pytest.mark.parametrize(
+@each(
     ("parts", "slow", "rounds", "enough"),
     [(0, 2, 2, True), (1, 2, 2, True), (6, 2, 2, False), (6, 3, 3, True), (1, 2, 4, False), (1, 1, 1, False)],
 )
@@ -168,7 +169,7 @@ def spread_of(*series: Sequence[RoundLoss], **floor: float) -> HealthySpread:
     return healthy_spread(series, 0.03, **floor)
 
 
-@pytest.mark.parametrize(
+@each(
     ("points", "losses"),
     [
         (runs(0.0, 0.01), [0.0, 0.01]),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fleet.rounds.playedengine import answers
+from tests.rows import each
 from wirewatch_fleet.pairs.model import PairEnd
 from wirewatch_fleet.rounds.answer import PeerAnswer, answers_in, encode_answer, failed_run, run_of
 
@@ -78,9 +79,7 @@ def test_without_a_word_of_either_it_says_so(text: str) -> None:
     assert run_of("a", "b", text).failed == "no answer of either"
 
 
-@pytest.mark.parametrize(
-    "line", ['{"schema": 1}', "wirewatch.fleet-peer/1", '"wirewatch.fleet-peer/1"', "{" * 100_000, "5", ""]
-)
+@each("line", ['{"schema": 1}', "wirewatch.fleet-peer/1", '"wirewatch.fleet-peer/1"', "{" * 100_000, "5", ""])
 def test_what_is_no_answer_is_passed_over(line: str) -> None:
     (one,) = answers_in(f"{line}\n{encode_answer(GOOD)}\n")
     assert one == GOOD

@@ -156,7 +156,7 @@ def test_processors_ask_for_no_gpus() -> None:
     assert resources == TEMPLATE["spec"]["containers"][0]["resources"]
 
 
-@pytest.mark.parametrize("wrong", [
+@each("wrong", [
     None, [], {}, {"spec": {}}, {"spec": {"containers": []}}, {"spec": {"containers": ["x"]}},
     {"spec": 5}, {"spec": {"containers": 5}}, {"spec": {"containers": {"a": 1}}},
     {"spec": {"containers": [{"name": "a"}]}}, {"spec": {"containers": [{"image": "a"}]}},
@@ -188,7 +188,7 @@ def taint(key: str, effect: str = "NoSchedule", value: str = "") -> list[dict[st
     return [{"key": key, "effect": effect, **({"value": value} if value else {})}]
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "used", "busy"),
     [
         (node(), 0, ""),
@@ -211,7 +211,7 @@ def test_who_is_idle(given: dict[str, Any], used: int, busy: str) -> None:
     assert (one.busy, one.address, one.leaf) == (busy, "10.0.0.1", "c1")
 
 
-@pytest.mark.parametrize(
+@each(
     ("tolerations", "tolerated"),
     [
         (None, False),
@@ -240,7 +240,7 @@ def test_a_taint_is_in_the_way_unless_the_template_tolerates_it(
     assert one.busy == ("" if tolerated else "taint k")
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "has", "used", "busy"),
     [
         (None, 1, 0, ""), (None, 0, 0, "it has 0 nvidia.com/gpu"), (0, 0, 0, ""), (0, 8, 8, ""),
@@ -324,7 +324,7 @@ def test_why_the_cluster_ends_a_pod() -> None:
     assert disrupted([nowhere]) == "n1a: Evicted: memory"
 
 
-@pytest.mark.parametrize(
+@each(
     ("there", "gone", "said"),
     [
         ("n1 n2", "", ""), ("", "n1 n2", ""), ("", "", ""), ("n1", "n2", "the pod of n2 was deleted"),

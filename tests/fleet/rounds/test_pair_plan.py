@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.fleet.rounds.playedengine import WORK
+from tests.rows import each
 from wirewatch_fleet.rounds.plan import (
     PairWork,
     PlanError,
@@ -22,7 +23,7 @@ def test_a_text_that_is_no_json_is_named_as_a_whole() -> None:
         decode_pair_plan("x")
 
 
-@pytest.mark.parametrize(
+@each(
     ("work", "said"),
     [
         (PairWork(), ""),
@@ -55,7 +56,7 @@ def test_where_they_meet(meet: str, address: tuple[str, int]) -> None:
     assert decode_pair_plan(encode_pair_plan(pair_plan("a", "b", meet, WORK))).address == address
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "work", "said"),
     [
         ({"second": "a"}, {}, "a is both nodes"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.rounds.playedengine import WORK, answers
+from tests.rows import each
 from tests.waiting import until
 from wirewatch_fleet.rounds.engine import (
     NodesError,
@@ -298,7 +299,7 @@ def test_the_dry_run_shows_the_command(tmp_path: Path) -> None:
     assert "a step of job 7," in engine(tmp_path, SlurmOptions(job="7")).describe(ORDER)[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("gres", "count"),
     [
         ("gpu:8", 8),

@@ -143,7 +143,7 @@ def test_pat_takes_logarithmic_steps_with_one_gpu_a_node() -> None:
     assert all(one.algorithm != "PAT" for one in traffic(Operation("all_reduce", GB, 64, 64)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "size", "ranks", "wire", "milliseconds"),
     [
         ("all_reduce", 100e6, 4, 18 * 26.562e9, 0.31),  # Source 000 has 0.1
@@ -221,7 +221,7 @@ def test_times_count_what_crosses_by_nccls_own_algorithm(op: str, each: int, nod
     assert crossing(op, each, nodes).share * GB == pytest.approx(own.crosses)
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "ranks", "nodes", "names"),
     [
         ("all_reduce", 2, 1, "Ring Tree NVLS halving-doubling"),

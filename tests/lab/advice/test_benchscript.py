@@ -17,6 +17,7 @@ from tests.lab.advice.benchscripts import run, script
 from tests.lab.advice.mpijob import ConfigMap, MpiJob
 from tests.node.cli.schemas import complaints
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch_lab.advice.shell import quoted
 from wirewatch_lab.cli.advise.bench_script import (
     BENCH_SCRIPT,
@@ -185,7 +186,7 @@ def test_the_manifest_has_a_launcher_and_the_workers() -> None:
         MpiJob.model_validate(job)
 
 
-@pytest.mark.parametrize("name", ["A", "a_b", "-a", "a-", "a" * 60, ""])
+@each("name", ["A", "a_b", "-a", "a-", "a" * 60, ""])
 def test_a_name_that_kubernetes_does_not_take_is_refused(name: str) -> None:
     with pytest.raises(BenchScriptError, match="Kubernetes"):
         render(script(launcher="mpijob", image="x", name=name))

@@ -4,6 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from tests.rows import each
 from wirewatch.busbw.expected import pcie_rate
 from wirewatch.busbw.references import Confidence
 from wirewatch_lab.advice.cost.cliff import (
@@ -23,7 +24,7 @@ from wirewatch_lab.advice.described import PORTS, described
 from wirewatch_lab.study.plots import draw_bars
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "rates", "to_pcie", "to_network"),
     [
         ("8xH100+8xNDR", (3350, 450, 63.0, 50), 7.1, 9.0),  # Sources 000 and 003 have 14 and 18
@@ -60,9 +61,7 @@ def test_pcie_4_is_31_and_a_half_each_way_and_hdr_is_below_it() -> None:
     assert PORTS["HDR"].rate == 25e9 < rate
 
 
-@pytest.mark.parametrize(
-    ("name", "gbs"), [("HDR", 25), ("NDR", 50), ("XDR", 100), ("100G", 12.5), ("400G", 50)]
-)
+@each(("name", "gbs"), [("HDR", 25), ("NDR", 50), ("XDR", 100), ("100G", 12.5), ("400G", 50)])
 def test_gigabits_are_an_eighth_of_gigabytes(name: str, gbs: float) -> None:
     """Source 002 has 900 and 400 and 100 in one column `bandwidth_gbps`."""
     assert PORTS[name].rate == gbs * 1e9

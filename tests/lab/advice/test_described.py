@@ -26,7 +26,7 @@ from wirewatch_lab.study.topologyxml import NcclTopology, read_topology
 GOOD = ("8xH100+8xNDR", "4xL40S+2x100G", "72xGB200", "2x h100-nvl", "8xA100-40GB + 4 x hdr")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kind", "links", "gbs"),
     [
         ("8xH100", WireKind.SWITCH, 18, 478.1),
@@ -48,7 +48,7 @@ def test_a_product_is_joined_as_it_is_sold(text: str, kind: WireKind, links: int
     assert rail.rate / 1e9 == pytest.approx(gbs, rel=1e-3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "gbs"),
     [
         ("8xH100+8xNDR", 50.0),
@@ -68,7 +68,7 @@ def test_a_gpus_share_of_the_ports_is_the_slower_of_port_and_slot(text: str, gbs
     assert found.busbw / 1e9 == pytest.approx(gbs, rel=2e-3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("", "give GPUs by number"),
@@ -105,7 +105,7 @@ def test_a_product_is_found_by_its_own_name_and_by_no_other(product: GpuProduct)
     assert [one for one in PRODUCTS if gpu_product(one.name) is product] == [product]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "known", "gigabytes"),
     [
         ("H20-141GB", "NVIDIA H20 141GB", 141),
@@ -175,7 +175,7 @@ def bare(address: str) -> str:
     return f'<pci busid="{address}" class="0x030200" {LINK}/>'
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "known"),
     [
         ((gpu("0000:01:00.0"), gpu("0000:02:00.0", 1)), True),
@@ -224,7 +224,7 @@ def test_a_card_of_which_the_file_lacks_the_link_has_none(lost: str) -> None:
     assert isinstance(near.ports[0].pcie, Absent)
 
 
-@pytest.mark.parametrize(
+@each(
     ("affinity", "cpus"),
     [
         ("00000000,0000000f", "0-3"),
@@ -244,7 +244,7 @@ def test_processors_are_those_of_the_mask(affinity: str, cpus: str | None) -> No
     assert dict(near.cpus) == ({} if cpus is None else {"0000:01:00.0": cpus})
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kind", "links"),
     [
         ("2xH100 NVL", WireKind.PAIR, 12), ("3xH100 NVL", WireKind.PCIE, 0),
@@ -259,7 +259,7 @@ def test_the_wires_of_so_many(text: str, kind: WireKind, links: int) -> None:
     assert isinstance(conditions.group.crossing, Absent) is (kind is WireKind.PCIE)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("3xH200 NVL", "NVIDIA H200 NVL may be joined in several ways: pass --topology"),

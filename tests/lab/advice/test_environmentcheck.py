@@ -52,7 +52,7 @@ def only(name: str, value: str, where: NcclNode = UNKNOWN, **others: str) -> tup
     return one
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "health"),
     [
         ({}, Health.OK), ({"PATH": "/bin", "TORCH_NCCL_BLOCKING_WAIT": "1"}, Health.OK),
@@ -341,7 +341,7 @@ def test_any_settings_have_a_verdict_that_fits_what_is_found(settings: dict[str,
     assert worst is max((one.trouble.health for one in document.findings), default=Health.OK)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "others", "found_"),
     [
         ("NCCL_IB_TC", "160", {}, []),
@@ -454,7 +454,7 @@ def test_without_a_gpu_that_is_known_every_active_port_counts() -> None:
     assert only("NCCL_IB_GID_INDEX", "0", bare)[0] == "read otherwise"
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "nccl", "text"),
     [
         ("NCCL_PROTO", "foo", NEW, "init fails: 'foo' is not one of LL, LL128, Simple."),

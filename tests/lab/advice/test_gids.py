@@ -4,6 +4,7 @@ from ipaddress import IPv6Address
 
 import pytest
 
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.settings.gids import V1, V2, Gid, common_index, read_gids, usual_gid
 
@@ -65,7 +66,7 @@ def test_what_cannot_be_read_is_absent() -> None:
     assert isinstance(read_gids(Files({"gids/0": "no address"}), "mlx5_0", "1"), Absent)
 
 
-@pytest.mark.parametrize(
+@each(
     ("gids", "index"),
     [
         (USUAL, 3), (table((LOCAL, V1), (LOCAL, V2)), 0), ({}, 0),

@@ -20,6 +20,7 @@ from tests.node.collectors.drawn import PCI, Files
 from tests.patience import HANGS
 from tests.processes import run_wirewatch
 from tests.recorded import PUBLISHED
+from tests.rows import each
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import GpuPart, NicPart, NicPath, Topology
 from wirewatch.core.types import Absent
@@ -315,7 +316,7 @@ def test_where_bridges_are_hidden_numa_nodes_bound_the_path() -> None:
     assert found.remarks == ("a hypervisor hides PCI bridges: NUMA nodes alone bound those paths",)
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpu_node", "nic_node", "path"),
     [(0, 0, "NODE"), (0, 1, "SYS"), (None, 0, ""), (0, None, ""), (None, None, "")],
 )

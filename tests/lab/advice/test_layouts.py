@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.advice.clusters import node, placed, racks
+from tests.rows import each
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.placement.cluster import ClusterNode
 from wirewatch_lab.advice.placement.layouts import SPINE_SECONDS, Workload, layout_cost
@@ -26,7 +27,7 @@ def seconds(
     return cost.tensor, cost.pipeline
 
 
-@pytest.mark.parametrize(
+@each(
     ("tp", "pp", "gb"),
     [(1, 1, 141.1), (2, 1, 70.6), (8, 1, 17.6), (1, 2, 70.6), (4, 4, 9.1), (1, 3, 48.3)],
 )
@@ -155,7 +156,7 @@ def test_a_group_over_parts_of_several_cells_has_as_many_gpus_as_it_takes() -> N
     assert len({(gpu.node.name, gpu.index) for gpu in stage.gpus}) == 10
 
 
-@pytest.mark.parametrize(
+@each(
     ("nodes", "levels"),
     [
         ([node("a", rack="r1", leaf="l1"), node("b", rack="r2", leaf="l2")], (Level.LEAF, Level.RACK)),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.lab.advice.settings import KIB, MIB, swept
 from tests.lab.study.drawn import Noise, study
+from tests.rows import each
 from wirewatch_lab.advice.settings.measured import (
     JobPurpose,
     Judged,
@@ -127,7 +128,7 @@ def one(
 SMALL, MIDDLE, LARGE = Regime.LATENCY, Regime.MIDDLE, Regime.BANDWIDTH
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "wins"),
     [
         ((one(SMALL, "faster", 1.05),), True),
@@ -170,7 +171,7 @@ def test_of_several_the_one_that_saves_most_wins_and_of_lists_the_best_of_each_c
     assert plain.value == "allgather:Ring;allreduce:Ring"
 
 
-@pytest.mark.parametrize(
+@each(
     ("other", "name"),
     [
         (Configuration(4, "Tree"), "NCCL_ALGO=allreduce:Tree"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.lab.advice.clusters import node, placed, racks, refused, where
+from tests.rows import each
 from wirewatch.core.types import Health
 from wirewatch_lab.advice.placement import document
 from wirewatch_lab.advice.placement.cluster import ClusterNode, NodePool
@@ -470,7 +471,7 @@ def test_several_stretched_jobs_are_not_proven_to_have_no_place(
     assert refused([node("a")], *jobs, reach=reach).proven is proven
 
 
-@pytest.mark.parametrize(
+@each(
     ("pp", "free", "layers", "example", "most"),
     [
         (9, 1000, 96, False, 8),  # fewer than asked for

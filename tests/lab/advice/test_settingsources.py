@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.settings.sources import (
     SettingsSource,
@@ -50,7 +51,7 @@ def test_a_shell_takes_them_off_and_the_last_of_a_name_counts() -> None:
     assert found.not_understood == ("export NCCL_H = 1", " export NCCL_I='open")
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "name", "found"),
     [
         (b"NCCL_A=1\0B=2\0", "copy", {"NCCL_A": "1", "B": "2"}),
@@ -100,9 +101,7 @@ def test_a_value_that_kubernetes_fills_in_is_not_known() -> None:
     assert isinstance(of_file(b"a: [", "x.yaml"), Absent)
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x7fELF\0\1\0", b"\0", b"a\0b\0", b"root:x:0:0:/bin/bash\n", b"\x01=2\n", b"a=1\0\x02"]
-)
+@each("data", [b"\x7fELF\0\1\0", b"\0", b"a\0b\0", b"root:x:0:0:/bin/bash\n", b"\x01=2\n", b"a=1\0\x02"])
 def test_what_has_no_settings_is_no_such_file(data: bytes) -> None:
     assert isinstance(of_file(data, "x"), Absent)
 
@@ -138,7 +137,7 @@ def test_any_bytes_are_settings_or_none(data: bytes) -> None:
     assert isinstance(found, Absent | SettingsSource)
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "found"),
     [
         ("setenv NCCL_A 1", {"NCCL_A": "1"}),
@@ -169,7 +168,7 @@ def test_what_a_shell_fills_in_and_then_sets_is_known() -> None:
     assert (pairs(found), found.filled) == ({}, ("NCCL_A",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "unknown"),
     [
         ("NCCL_A = 1", True),
@@ -183,7 +182,7 @@ def test_a_line_that_sets_nothing_of_nccl_is_named_where_it_seems_to(line: str, 
     assert of_shell(line, "x").not_understood == ((line,) if unknown else ())
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found", "filled"),
     [
         ("env: [{name: NCCL_A, value: 1}]", {"NCCL_A": "1"}, ()),
@@ -211,7 +210,7 @@ def test_a_value_of_a_conf_has_as_many_characters_as_nccl_takes() -> None:
     assert {name: len(value) for name, value in pairs(found).items()} == {"NCCL_A": 1023, "NCCL_B": 1023}
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "name", "what"),
     [
         (b"\0", "x", None),

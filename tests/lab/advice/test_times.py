@@ -83,7 +83,7 @@ def test_references_say_what_was_not_measured() -> None:
     assert found.seconds == pytest.approx(0.75 * (1 << 28) / 305.51e9)
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "ranks", "basis", "trust"),
     [
         ("all_reduce", 4, EstimateBasis.REFERENCE, Confidence.PUBLISHED),
@@ -268,7 +268,7 @@ def test_all_nine_have_a_time_and_what_has_no_reference_says_so(machine: str, op
     assert found.basis is EstimateBasis.REFERENCE or found.remarks
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "span", "size", "launch"),
     [
         ("all_reduce", Ranks(16), MIB, "eager"), ("all_reduce", Ranks(1), MIB, "eager"),

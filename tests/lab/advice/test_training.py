@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.advice.test_tokens import measured, shape
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.cost.training import TORCH_BUCKET, Trained, bucket, expert_group, schemes
 from wirewatch_lab.advice.described import described
@@ -52,7 +53,7 @@ def test_layers_send_activations_and_experts_tokens() -> None:
     assert "EP" not in {one.scheme for one in schemes(Trained(shape("llama-3-8b"), 2, 8, 1, 4096))}
 
 
-@pytest.mark.parametrize(
+@each(
     ("ranks", "nodes", "group"),
     [(8, 1, 8), (16, 2, 8), (4, 1, 4), (12, 3, 4), (6, 1, 2), (3, 1, 1), (2, 2, 2)],
 )

@@ -12,6 +12,7 @@ from tests.lab.cli.test_compare import printed
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch_lab.advice.shapes import SHAPES
 from wirewatch_lab.advice.times.estimate import Ranks
 from wirewatch_lab.cli.advise import cost as module
@@ -229,7 +230,7 @@ def model(**given: Any) -> Any:
 WHOLE = {"layers": 80, "hidden": 8192, "parameters": 7e10}
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "trained", "why"),
     [
         ({}, False, ""),
@@ -271,7 +272,7 @@ LLAMA = next(one for one in SHAPES if one.name == "llama-3-70b")
 BARE = model(parameters=7e10).shape(trained=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "given", "why"),
     [
         (None, {}, ""),
@@ -294,7 +295,7 @@ def test_what_is_asked_of_a_model_takes_one(shape: Any, given: Any, why: str) ->
         part("check", shape, {**ASKED, **given})
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "given", "known"),
     [
         (None, {}, {"ops": ("all_reduce",), "spans": (), "served": None, "trained": None, "by_size": True}),
@@ -311,7 +312,7 @@ def test_options_are_a_question(shape: Any, given: Any, known: dict[str, Any]) -
     assert ("all_reduce" in asked.primitives, bool(asked.primitives)) == (False, not given.get("ops"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("ranks", "nodes", "found"),
     [
         (8, 1, Ranks(8, 1)), (9, 2, "cannot be shared out over 2"), (16, 2, Ranks(16, 2)),
@@ -337,7 +338,7 @@ def served(*steps: tuple[int, float | None], fits: Any = None) -> Any:
     return SimpleNamespace(decode=rows, judged_by="eager")
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "stops", "best", "nodes", "text"),
     [
         (served((1, 8.0), (2, 5.0), (4, 4.0)), 4, 4, 1,

@@ -31,6 +31,7 @@ from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import refused
 from tests.processes import run_wirewatch
 from tests.recorded import PUBLISHED
+from tests.rows import each
 from wirewatch.core.probe import MIB
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch_lab.cli import parse as module
@@ -73,7 +74,7 @@ ASKED = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("jobs", "code", "first"),
     [
         ((Job(),), OK, "OK: the lowest is 100 % of what is expected, all_reduce of 64 MiB"),

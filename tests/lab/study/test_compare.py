@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.study.drawn import FULL, SHORT, Noise, curve, study
+from tests.rows import each
 from wirewatch.core.types import Health
 from wirewatch_lab.study import compare as module
 from wirewatch_lab.study.compare import (
@@ -299,7 +300,7 @@ def compared(*parts: Any, judged: int = 1, wrong: tuple[Any, Any] = ((), ())) ->
     return SimpleNamespace(curves=[one], judged=judged)
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "least", "end"),
     [
         (compared(change("changed", 0.8)), None, Health.OK),

@@ -150,9 +150,12 @@ def test_a_dump_that_says_what_none_can_say(change: dict[str, Any], why: str) ->
 
 
 @each("part", ["tensors", "types", "sizes"])
-def test_one_part_that_a_dump_holds_often_is_not_read_for_ever(part: str) -> None:
+def test_one_part_that_a_dump_holds_often_is_not_read_for_ever(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flightdumps, "MOST", 50_000)
     many: list[Any] = (
-        [1] * 2_000_000 if part == "sizes" else [[]] * 2_000_000 if part == "tensors" else [""] * 2_000_000
+        [1] * 20_000 if part == "sizes" else [[]] * 20_000 if part == "tensors" else [""] * 20_000
     )
     name, value = ("input_dtypes", many) if part == "types" else ("input_sizes", many)
     entry = {**GOOD["entries"][0], name: [value] if part == "sizes" else value}

@@ -1,5 +1,8 @@
 """Verdicts on dumps of the flight recorder: the missing, the different, rings, and what nothing shows."""
 
+import dataclasses
+import json
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.lab.study.flights import REAL, FlightJob, Made, waits, world
 from tests.rows import each
-from wirewatch_lab.study.flightdumps import RankDump, read_dump
+from wirewatch_lab.study.flightdumps import FORMATS, RankDump, read_dump
 from wirewatch_lab.study.flightjudge import FlightDocument, FlightJudge
 
 MESH: Mapping[str, tuple[str, Sequence[int]]] = {
@@ -44,8 +47,9 @@ def short(document: FlightDocument) -> tuple[str, list[tuple[str, list[int], lis
     ("name", "health", "faults", "said"),
     [
         ("missing", "failed", [("missing", [2], [0, 1, 3])], "rank 2 did not call all_reduce of 1024 Float"),
-        ("mismatch", "failed", [("mismatch", [2], [0, 1, 2, 3])], "rank 2 calls all_gather of 1024 Float"),
-        ("dtype", "failed", [("mismatch", [2], [])], "rank 2 calls all_reduce of 1024 Int; ranks 0, 1 and 3"),
+        ("mismatch", "failed", [("mismatch", [], [0, 1, 2, 3])], "rank 2 calls all_gather of 1024 Float"),
+        ("mismatch", "failed", [("mismatch", [], [0, 1, 2, 3])], "which no dump lists: is it rank 2?"),
+        ("dtype", "failed", [("mismatch", [], [])], "rank 2 calls all_reduce of 1024 Int; ranks 0, 1 and 3"),
         ("healthy", "unknown", [], "they do not list the ranks of all groups"),
     ],
 )
@@ -163,10 +167,10 @@ def test_a_dump_with_gaps_names_nobody() -> None:
     """TORCH_INCLUDE_ONLY_ACTIVE leaves complete calls out."""
     job = waits(world(), (0, 1, 3), seq=4)
     dumps = job.read()
-    gaps = [RankDump(d.rank, "", "f", "2.10", "", d.groups, d.calls, lost=False, gaps=True) for d in dumps]
+    gaps = [dataclasses.replace(dump, gaps=True) for dump in dumps]
     document = judged(gaps)
     assert short(document) == ("unknown", [("standing", [], [0, 1, 3])])
-    assert any("has gaps" in remark for remark in document.remarks)
+    assert any("lacks calls or fields" in remark for remark in document.remarks)
 
 
 def test_a_rank_whose_dump_is_older_than_what_others_completed_is_not_blamed_for_their_wait() -> None:
@@ -196,6 +200,7 @@ def test_an_older_dump_is_not_called_missing() -> None:
         ({0: "send 0->1"}, "failed", [1]),
         ({1: "recv 1<-0"}, "failed", [0]),
         ({0: "send 0->1", 1: "recv 1<-0"}, "unknown", None),
+        ({0: "recv 0<-1", 2: "send 2->0"}, "failed", [1]),
         ({0: "send 0->9"}, "unknown", None),
         ({0: "send 0-1"}, "unknown", None),
         ({0: "send 1->0"}, "unknown", None),
@@ -209,7 +214,7 @@ def test_messages_that_wait_alone(calls: Mapping[int, str], health: str, named: 
         waits(job, (rank,), op=op, seq=3, p2p=True, p2p_seq=1)
     document = judged(job.read())
     assert document.health == health
-    assert [one.ranks for one in document.faults] == ([] if named is None else [named])
+    assert [one.ranks for one in document.faults][:1] == ([] if named is None else [named])
 
 
 def test_messages_of_different_sizes_name_no_side() -> None:
@@ -256,9 +261,24 @@ def test_formats_that_are_not_known_are_said(versions: Sequence[str], said: str)
         job = world()
         job.version = versions[rank % len(versions)]
         dumps += job.read(rank)
-    found = [remark for remark in judged(dumps).remarks if "format" in remark]
+    document = judged(dumps)
+    found = [remark for remark in document.remarks if "format" in remark]
     assert len(found) == bool(said)
     assert all(said in remark for remark in found)
+    strange = set(versions) - FORMATS
+    assert document.health == ("unknown" if strange else "ok")
+    assert document.why.startswith(
+        tuple(f"format {one} is not known, so this" for one in strange) or "nobody"
+    )
+
+
+def test_a_fault_in_a_format_that_is_not_known_is_told_as_not_known() -> None:
+    job = waits(world(), (0, 1, 3), seq=4)
+    assert judged(job.read()).health == "failed"
+    job.version = "2.11"
+    document = judged(job.read())
+    assert short(document) == ("unknown", [("missing", [2], [0, 1, 3])])
+    assert document.why.startswith("format 2.11 is not known, so this may be wrong: rank 2 did not call")
 
 
 def test_a_file_that_is_not_read_leaves_the_verdict_open() -> None:
@@ -267,6 +287,185 @@ def test_a_file_that_is_not_read_leaves_the_verdict_open() -> None:
         "unknown", "nobody waits for another in these dumps, but f: it stops in the middle"
     )  # fmt: skip
     assert judged([]).why == "nobody waits for another in these dumps, but nothing can be compared"
+
+
+def messages(sent: str, received: str, *, lost: bool = False) -> FlightJob:
+    """A job in which rank 0 sends to rank 1, with one letter for each call: `c`ompleted or `w`aiting."""
+    job = world()
+    job.first = 2000 if lost else 0
+    for rank, op, states in ((0, "send 0->1", sent), (1, "recv 1<-0", received)):
+        for n, letter in enumerate(states, 1):
+            state = {"c": "completed", "w": "started"}[letter]
+            waits(job, (rank,), op=op, seq=3, p2p=True, p2p_seq=n, state=state)
+    return job
+
+
+@each(
+    ("sent", "received", "named"),
+    [
+        ("c", "w", None), ("w", "c", None), ("ccc", "cww", None), ("c", "cw", [0]), ("cw", "c", [1]),
+        ("", "w", [0]), ("cw", "ccw", None), ("cc", "cc", None), ("c", "", None), ("ccw", "", [1]),
+    ],
+)  # fmt: skip
+def test_a_message_waits_for_the_call_of_its_place_and_a_completed_call_is_not_blamed(
+    sent: str, received: str, named: list[int] | None
+) -> None:
+    document = judged(messages(sent, received).read())
+    assert [one.ranks for one in document.faults] == ([] if named is None else [named])
+    whole = (sent, received) == ("cc", "cc")
+    assert document.health == ("ok" if whole else "unknown" if named is None else "failed")
+
+
+@each(("sent", "received"), [("c", "w"), ("w", "c"), ("", "w"), ("cc", "ccw"), ("w", "ccw")])
+def test_messages_whose_older_calls_are_gone_name_nobody(sent: str, received: str) -> None:
+    gaps = [dataclasses.replace(dump, gaps=True) for dump in messages(sent, received).read()]
+    for document in (judged(messages(sent, received, lost=True).read()), judged(gaps)):
+        assert (document.health, document.faults) == ("unknown", [])
+
+
+def test_messages_of_different_sizes_are_compared_by_their_place() -> None:
+    job = messages("ccw", "ccw")
+    job.calls[0][-1].sizes = ((7,),)
+    assert ["sends 7 Float" in one.text for one in judged(job.read()).faults] == [True]
+    job.calls[0][-1], job.calls[0][-2] = job.calls[0][-2], job.calls[0][-1]
+    job.calls[0][-1].state = job.calls[0][-2].state = "started"
+    assert ["receives 4096 Float" in one.text for one in judged(job.read()).faults] == [True]
+
+
+@each(
+    ("size", "most", "odd", "named", "said"),
+    [
+        (4, (0, 1, 3), (2,), [2], "the ranks of group 0 (default_pg) do not make the same call 4"),
+        (5, (0, 1, 3), (2,), [2], "the ranks with dumps of group 0"),
+        (6, (0, 1, 3), (2,), [], "not known is the call of more than half of its 6 ranks: is it rank 2?"),
+        (8, (0, 1, 3), (2,), [], "the ranks with dumps of group 0"),
+        (4, (0, 1), (2,), [], "is it rank 2?"),
+        (8, (0, 1), (2, 3), [], "neither side is the larger one"),
+    ],
+)  # fmt: skip
+def test_a_minority_is_named_only_where_it_is_one_among_all_ranks_of_the_group(
+    size: int, most: Sequence[int], odd: Sequence[int], named: list[int], said: str
+) -> None:
+    """Rank 4 and those after it left no dump, and may have made either call."""
+    job = waits(waits(world(size), most, seq=4), odd, seq=4, op="all_gather")
+    (fault,) = judged(job.read(0, 1, 2, 3)).faults
+    assert (fault.kind, fault.ranks) == ("mismatch", named)
+    assert said in fault.text
+
+
+def test_two_different_minorities_that_are_half_of_the_ranks_are_not_named() -> None:
+    job = waits(waits(world(), (0, 1), seq=4), (2,), seq=4, op="all_gather")
+    (fault,) = judged(waits(job, (3,), seq=4, op="barrier").read()).faults
+    assert (fault.ranks, "is it ranks 2 and 3?" in fault.text) == ([], True)
+
+
+def without(job: FlightJob, lacking: Sequence[int], *names: str) -> list[RankDump]:
+    """The job's dumps, in which the calls of some ranks lack fields."""
+    dumps = []
+    for rank in job.calls:
+        dump = job.dump(rank)
+        for entry in dump["entries"] if rank in lacking else ():
+            for name in names:
+                del entry[name]
+        dumps.append(read_dump(json.dumps(dump).encode(), rank, "", f"{rank}"))
+    return dumps
+
+
+FIELDS = (
+    "input_sizes", "output_sizes", "input_dtypes", "output_dtypes", "profiling_name", "state",
+    "process_group", "record_id",
+)  # fmt: skip
+
+
+@each("name", FIELDS)
+def test_a_field_that_a_dump_lacks_is_no_mismatch_and_blames_nobody(name: str) -> None:
+    for done in (1, 3):
+        healthy = judged(without(world(done=done), (2,), name))
+        assert (healthy.health, healthy.faults) == ("unknown", [])
+    waiting = judged(without(waits(world(), range(4), seq=4), (2,), name))
+    assert {(one.kind, *one.ranks) for one in waiting.faults} == {("standing",)}
+    assert any("rank 2 lacks calls or fields" in remark for remark in waiting.remarks)
+
+
+def test_what_dumps_do_not_lack_is_compared() -> None:
+    job = waits(waits(world(), (0, 1, 3), seq=4), (2,), seq=4, op="all_gather", out=((7,),))
+    for name in ("input_sizes", "output_sizes", "input_dtypes"):
+        (fault,) = judged(without(job, (2, 3), name)).faults
+        assert (fault.kind, fault.ranks) == ("mismatch", [2])
+    (fault,) = judged(without(job, (1,), "output_sizes", "profiling_name")).faults
+    assert fault.ranks == []
+
+
+def test_a_dump_without_entries_shows_nothing() -> None:
+    job = waits(world(done=0), (0, 1, 3), seq=1)
+    dumps = [job.dump(rank) for rank in range(4)]
+    for kind, ranks in (("missing", [2]), ("standing", [])):
+        read = [read_dump(pickle.dumps(one, 2), rank, "", "f") for rank, one in enumerate(dumps)]
+        assert short(judged(read))[1] == [(kind, ranks, [0, 1, 3])]
+        dumps[2].pop("entries", None)
+
+
+def test_a_group_whose_ranks_a_dump_lacks_is_the_one_that_others_list() -> None:
+    job = waits(world(), range(4), seq=4)
+    dumps = [job.dump(rank) for rank in range(4)]
+    del dumps[2]["pg_config"]["0"]["ranks"]
+    document = judged([read_dump(pickle.dumps(one, 2), rank, "", "f") for rank, one in enumerate(dumps)])
+    assert short(document) == ("unknown", [("standing", [], [0, 1, 2, 3])])
+    assert len(document.groups) == 1
+    split = FlightJob({"1": ("TP", (0, 2))}, {0: [Made("1")]}).read()
+    split += FlightJob({"1": ("TP", (1, 2))}, {1: [Made("1")], 2: [Made("1")]}).read()
+    split[2] = dataclasses.replace(split[2], groups={})
+    assert [one.ranks for one in judged(split).groups] == [[0, 2], [1, 2], [2]]
+
+
+def test_a_dump_under_the_number_of_a_rank_that_is_not_in_its_groups_is_not_judged_as_that_rank() -> None:
+    job = waits(world(), (0,), seq=4, op="all_gather")
+    (stranger,) = job.read(0)
+    document = judged([*world().read(), dataclasses.replace(stranger, rank=9)])
+    assert (document.health, document.faults[0].ranks, document.groups[0].ranks) == (
+        "unknown",
+        [],
+        [0, 1, 2, 3],
+    )
+
+
+def test_a_broadcast_that_its_root_has_completed_does_not_excuse_a_rank_that_did_not_call_it() -> None:
+    """The root goes on before others come; what an all_reduce completes, all have called."""
+    for op, kind, ranks in (("broadcast", "missing", [3]), ("all_reduce", "standing", [])):
+        job = waits(world(), (0,), seq=4, op=op, state="completed")
+        assert short(judged(waits(job, (1, 2), seq=4, op=op).read()))[1] == [(kind, ranks, [1, 2])]
+
+
+@each("root", [Made(seq=4, op="broadcast"), Made("1", 1, "broadcast")])
+def test_a_root_alone_is_not_called_well(root: Made) -> None:
+    for others in (3, 2, 1):
+        job = FlightJob(MESH, {rank: [Made(seq=n) for n in range(1, 4)] for rank in range(4)})
+        job.calls[0].append(root)
+        assert judged(job.read(*range(others + 1))).health == "unknown"
+        assert judged(job.read(0)).health == "unknown"
+    alone = FlightJob(
+        {"0": ("default_pg", (0, 1))}, {0: [Made(seq=1, op="broadcast"), Made(seq=2)], 1: [Made(seq=2)]}
+    )
+    assert judged(alone.read()).health == "unknown"
+
+
+def test_calls_that_share_a_number_may_be_cut_where_a_dump_begins_or_ends() -> None:
+    both = [Made(seq=3, op="all_gather"), Made(seq=3, op="broadcast"), Made(seq=3, op="coalesced")]
+    calls = {rank: [*both, Made(seq=4)] for rank in range(4)}
+    job = FlightJob({"0": ("default_pg", (0, 1, 2, 3))}, calls)
+    assert judged(job.read()).faults == []
+    job.first, job.calls[2] = 2000, calls[2][1:]
+    assert judged(job.read()).faults == []
+    dumps = job.read()
+    dumps[2] = dataclasses.replace(dumps[2], lost=False, gaps=True)
+    assert judged(dumps).faults == []
+    short_of = [Made(seq=2), *calls[0][1:]], [*calls[0][:1], calls[0][3]], calls[0][1:]
+    for job.first, job.calls[2] in zip((2000, 0, 0), short_of, strict=True):
+        assert [one.ranks for one in judged(job.read()).faults] == [[2]]
+    job.calls = dict.fromkeys(range(4), calls[0][:3]) | {2: calls[0][:1]}
+    assert [one.kind for one in judged(job.read()).faults] == []
+    job.calls[2] = calls[0][1:2]
+    assert [one.ranks for one in judged(job.read()).faults] == [[2]]
 
 
 _CALLS = st.lists(

@@ -223,7 +223,7 @@ def test_what_runs_in_place_was_asked_to_and_can(in_place: bool, op: str, found:
     assert SweepOptions("nccl", in_place=in_place).runs_in_place(op) is found
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "size", "ranks", "element", "found"),
     [
         ("all_reduce", 15, 4, 4, 12), ("all_reduce", 3, 4, 4, 0), ("all_gather", 63, 4, 4, 0),
@@ -257,7 +257,7 @@ def test_what_is_missing_is_named_beside_sizes_beyond_memory() -> None:
     assert none.not_offered == ("8 MiB and more: a buffer has 4 MiB at most",)
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "here", "why"),
     [
         (Configuration(8), H200, ""),

@@ -11,6 +11,7 @@ from tests.lab.study.printed import Form, Job, Written
 from tests.lab.study.test_nccllog import SETUP, chosen
 from tests.lab.study.test_nccltests import read
 from tests.node.nccl.texts import links, pointer, say
+from tests.rows import each
 from wirewatch.busbw.formulas import factor
 from wirewatch.cli.topologies import of_name
 from wirewatch.core.probe import MIB
@@ -148,7 +149,7 @@ def test_a_header_that_lost_ranks_is_no_count_of_them() -> None:
 ONE_NODE = "comm {} rank 0 nRanks 2 nNodes 1 localRanks 2 localRank 0 MNNVL 0"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "health"),
     [
         (chosen(MIB, "RING"), Health.UNKNOWN),
@@ -173,7 +174,7 @@ def test_a_log_alone_is_judged_by_its_wires(text: str, health: Health) -> None:
     assert of_log(read_log((SETUP + text).split("\n"))) is health
 
 
-@pytest.mark.parametrize(
+@each(
     ("job", "reason"),
     [
         (Job(product="NVIDIA R100"), "how NVIDIA R100 are joined"),
@@ -258,7 +259,7 @@ def test_a_row_without_a_size_or_a_time_is_in_no_curve_and_counted() -> None:
     assert study.problems == (f"line {run.line}: 2 rows without a size or time are in no curve",)
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "version"),
     [("22809", "2.28.9"), ("10000", "1.0.0"), ("9999", "9.9.99"), ("2804", "2.8.4"), ("999999", "99.99.99")],
 )
@@ -271,7 +272,7 @@ def test_what_is_no_code_of_a_version_stays_as_it_is(text: str) -> None:
     assert library(text) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "count"),
     [(("3", "N/A"), 3), (("N/A", "3"), 3), (("N/A", "N/A"), None), (("2", "3"), 5), (("0", "0"), 0)],
 )
@@ -403,7 +404,7 @@ def with_rows(run: BenchmarkRun, *rows: BenchmarkRow) -> BenchmarkRun:
     return run
 
 
-@pytest.mark.parametrize(
+@each(
     ("run", "checked", "remarks"),
     [
         (run_of(), True, []),
@@ -424,7 +425,7 @@ def test_what_is_remarked_on_a_run(run: BenchmarkRun, checked: bool, remarks: li
     assert all(said.startswith(text) for said, text in zip(found, remarks, strict=True))
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "wrong", "said"),
     [
         ({}, None, []),
@@ -443,7 +444,7 @@ def test_why_a_run_has_failed(changes: Any, wrong: float | None, said: list[str]
     assert list(part("failures", run_of(**changes), found)) == said
 
 
-@pytest.mark.parametrize(
+@each(
     ("product", "count", "kinds"),
     [
         ("NVIDIA H200", 2, [WireKind.SWITCH]),
@@ -503,7 +504,7 @@ def test_a_run_was_on_the_gpus_of_its_addresses(ranks: int | None, buses: Any, f
     assert {wire.uuid for wire in part_.nvlink} == {gpu.uuid for gpu in part_.gpus}
 
 
-@pytest.mark.parametrize(
+@each(
     ("healths", "failures", "found"),
     [
         ([], [], Health.UNKNOWN),
@@ -519,7 +520,7 @@ def test_what_could_not_be_judged_counts_where_nothing_could(
     assert overall(healths, failures) is found
 
 
-@pytest.mark.parametrize(
+@each(
     ("hot", "fallback", "health"),
     [
         (None, False, Health.UNKNOWN),

@@ -3,8 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
+from tests.rows import each
 from wirewatch.core.account import Multicast
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.lines import Chosen, GdrPath, Nic, Remark, Setting
@@ -59,7 +58,7 @@ def features(*comms: Any, version: str = "", warnings: Any = None, **said: list[
     return LogFeatures(log, comms)
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "state"),
     [
         (features(), "not known: no connection is logged"),
@@ -84,7 +83,7 @@ def test_where_gpudirect_is_in_use(found: LogFeatures, state: str) -> None:
     assert [one.line for one in answer.quotes] == ([9] if state.startswith("in use on all") else [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("transport", "version", "said", "why"),
     [
         ("NET/Socket/0", "", {}, "TCP sockets have none"),
@@ -99,7 +98,7 @@ def test_why_gpudirect_is_not_in_use(transport: str, version: str, said: dict[st
     assert features(comm(transport), version=version, **said).gpudirect().state.endswith(why)
 
 
-@pytest.mark.parametrize(
+@each(
     ("version", "said", "texts"),
     [
         ("", {"paths": [path()]}, ["GPU 0 to NIC 1: disabled, distance 5 is beyond 4"]),
@@ -138,7 +137,7 @@ COUNTED, NO_CHANNELS = SimpleNamespace(nvls=16), SimpleNamespace(nvls=0)
 UNKNOWN = SimpleNamespace(nvls=NONE)
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "state", "quotes"),
     [
         (features(), "not known: no line is about it", []),

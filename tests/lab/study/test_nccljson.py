@@ -14,6 +14,7 @@ from tests.fuzzing import damaged
 from tests.lab.study import printed
 from tests.lab.study.printed import Job
 from tests.lab.study.test_nccltests import only, read_text
+from tests.rows import each
 from wirewatch.core.types import Health
 from wirewatch_lab.study import nccljson, runs
 from wirewatch_lab.study.basis import RunGrounds
@@ -152,9 +153,7 @@ def test_a_document_that_is_cut_is_a_run_that_failed_with_the_rows_that_are_whol
         assert shortfall(run) == ("" if done == 2 else f"its table stops at {1 << 24} of {1 << 26} bytes")
 
 
-@pytest.mark.parametrize(
-    "other", ['{"a": 1}', "{", "{\n", '{"results": 7}', '{"version": {"version": [[[[[[[[[[[', "{}"]
-)
+@each("other", ['{"a": 1}', "{", "{\n", '{"results": 7}', '{"version": {"version": [[[[[[[[[[[', "{}"])
 def test_what_is_no_document_of_nccl_tests_takes_nothing_with_it(other: str) -> None:
     table = "\n".join(printed.lines(Job()))
     reader = read_text(f"{other}\n{table}\n")
@@ -214,7 +213,7 @@ def test_sizes_go_by_a_factor_or_by_bytes() -> None:
     assert (by_bytes.parameters["step"], by_bytes.parameters["step by"]) == ("1048576", "bytes")
 
 
-@pytest.mark.parametrize(
+@each(
     ("threads", "gpus", "each"),
     [("2", 2, 4), ("1", 1, 1), ("\u0662", 2, 1), ("1234567890", 1, 1), ("-2", 2, 1), (None, 2, 1)],
     ids=["both", "one", "a digit of another script", "ten digits", "a sign", "no text"],
@@ -247,7 +246,7 @@ def test_a_list_of_devices_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -
         assert len(run.devices) == kept
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value", "rows"),
     [
         ("size", "\u0662", 1), ("size", "1" * 19, 1), ("size", "-8", 1), ("size", None, 1), ("count", "x", 1),
@@ -272,7 +271,7 @@ def test_a_number_that_fits_into_no_row_is_counted() -> None:
     assert (len(run.rows), run.unread) == (0, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("members", "ended", "remarks"),
     [
         ({}, True, []),
@@ -304,7 +303,7 @@ def test_registered_buffers_are_asked_for_by_their_option() -> None:
     assert not only(read_text(changed(args=["./build/all_reduce_perf"]))).registered
 
 
-@pytest.mark.parametrize(
+@each(
     ("args", "op", "op_from"),
     [
         (["/opt/all_gather_perf/all_reduce_perf"], "all_reduce", "its arguments"),

@@ -23,6 +23,7 @@ from tests.node.nccl.texts import (
     say,
 )
 from tests.recorded import HERE
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl import log as nccl_log
 from wirewatch.nccl.log import Seen
@@ -84,7 +85,7 @@ def test_the_first_line_answers(graph: str, over: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("transport", "over"),
     [
         ("SHM/direct/direct", "host memory"),
@@ -194,7 +195,7 @@ def test_nvls_is_the_wire_of_its_algorithm_and_offered_where_nothing_uses_it() -
     assert (nvls.state, nvls.quotes[0].line) == ("not set up, and no line says why", 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("version", "pair", "words"),
     [
         ("2.10.3", "GPU 41000 / HCA 0 (distance 6 > 4)", "SYS (6) is beyond PXB (4)"),
@@ -223,7 +224,7 @@ def test_why_gpudirect_is_not_in_use_in_each_version_s_words(version: str, pair:
     assert quote.line == 7
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "GPU Direct RDMA Enabled for GPU 41000 / HCA 0 (distance 4 <= 4), read 1",
@@ -601,7 +602,7 @@ def test_links_between_ranks_of_hosts_that_are_not_known_are_no_fallback() -> No
     assert [wire.fallback for wire in only.wires] == [False]
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "version", "name"),
     [
         (0, "2.28.9", "LOC"), (11, "2.28.9", "DIS"), (12, "2.28.9", ""), (99, "2.28.9", ""),

@@ -15,6 +15,7 @@ from tests.examples import examples
 from tests.fuzzing import damaged
 from tests.lab.study import printed
 from tests.lab.study.printed import Form, Job, Written, jobs
+from tests.rows import each
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccltests import Reader
@@ -95,7 +96,7 @@ def test_the_first_version_has_milliseconds_and_other_names() -> None:
     assert row.out_of_place.seconds == pytest.approx(118e-6, rel=0.05)
 
 
-@pytest.mark.parametrize("op", sorted(printed.OLD))
+@each("op", sorted(printed.OLD))
 def test_the_columns_name_the_operation_or_it_is_not_known(op: str) -> None:
     """Tables of the same columns with the same factor are told apart by nothing."""
     job = Job(op, form=Form(9))
@@ -107,7 +108,7 @@ def test_the_columns_name_the_operation_or_it_is_not_known(op: str) -> None:
         assert (run.op, run.op_from) == (op, "its columns")
 
 
-@pytest.mark.parametrize("op", sorted(FACTORS))
+@each("op", sorted(FACTORS))
 def test_a_table_alone_never_gets_an_operation_that_it_is_not(op: str) -> None:
     job = Job(op, form=Form(19))
     run = only(read(printed.lines(job)[printed.lines(job).index("# Using devices") + 10 :]))
@@ -236,7 +237,7 @@ def test_tables_of_ranks_in_any_order_of_lines_keep_their_rows(
     assert kept == sorted((len(job.rows), job.ranks) for job in found)
 
 
-@pytest.mark.parametrize(
+@each(
     "failure",
     [
         "node0: Test NCCL failure common.cu:1005 'unhandled system error / ibv_poll_cq'",
@@ -363,7 +364,7 @@ def test_any_text_is_read(text: str) -> None:
     assert reader.rows == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         lambda line: line + "\r",
@@ -396,7 +397,7 @@ def test_every_line_twice_is_the_same_run() -> None:
     assert (run.ranks, run.hosts, len(run.rows)) == (8, {"node0": 8}, 4)
 
 
-@pytest.mark.parametrize(
+@each(
     ("figures", "seconds"),
     [
         ("nan     nan     nan", None),
@@ -436,7 +437,7 @@ SIZE, TYPE = "its size does not follow from its count", "its type or reduction i
 NO_ROW = "not a row of this table"
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new", "why"),
     [
         (f"{1 << 26}", "64M", NO_ROW),
@@ -495,7 +496,7 @@ def test_failures_where_no_run_is_open_are_nobodys() -> None:
     assert (reader.runs[0].failures, len(reader.failures)) == ([], 5)
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "missed", "others"),
     [
         ("1 2 3 4 5 6", 1, 0),
@@ -531,7 +532,7 @@ def test_a_table_that_was_pasted_alone_lacks_nothing(cut: int) -> None:
     assert (len(run.rows), shortfall(run)) == (cut - 3, "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("sizes", "last", "missing"),
     [
         ("minBytes 8 maxBytes 100 step: 2(factor)", 64, ""),
@@ -650,7 +651,7 @@ def test_a_size_that_memory_reduced_is_the_largest() -> None:
     assert shortfall(run) == "its table stops at 16777216 of 33554432 bytes"
 
 
-@pytest.mark.parametrize(
+@each(
     ("header", "rows"),
     [
         ("# size count type redop root time algbw busbw #wrong time algbw busbw #wrong", 1),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.lab.study.drawn import SHORT, Noise, curve, study
 from tests.node.page.pages import Strict
+from tests.rows import each
 from wirewatch_lab.study import report
 from wirewatch_lab.study.compare import Contest, Placing
 from wirewatch_lab.study.curve import Configuration, Curve, CurvePoint, KnownRates, Study
@@ -147,7 +148,7 @@ def placing(noise: float | None = None, spread: float | None = 0.01, *, tied: bo
 FIRST = placing()
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "others", "cell"),
     [
         (placing(spread=None), (), "+2.0% (not judged)"), (FIRST, (placing(),), "fastest (1.00%)"),

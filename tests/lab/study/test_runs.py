@@ -54,7 +54,7 @@ def device(rank: int, group: int = 0) -> RankGpu:
     return RankGpu(rank, group, 100 + rank, "node0", rank, f"0000:{rank:02x}:00", "NVIDIA H200")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number"),
     [
         ("1.25", Printed(1.25, 0.005)), (".5", Printed(0.5, 0.05)), ("-3e2", Printed(-300.0, 50.0)),
@@ -69,7 +69,7 @@ def test_a_number_has_half_a_unit_of_its_last_digit(text: str, number: Printed |
     assert found == number if number is None or found is None else found == pytest.approx(number, rel=1e-9)
 
 
-@pytest.mark.parametrize(
+@each(
     ("texts", "wrong"),
     [
         (("1", "2", "3", "0"), 0.0), (("1", "2", "3", "4"), 4.0), (("1", "2", "3", "N/A"), None),
@@ -96,7 +96,7 @@ def test_the_processors_time_is_no_time_of_an_operation() -> None:
     assert found.algbw == 2 * GB
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "seconds"),
     [
         (figures(2e-3), 2e-3), (figures(0.0), None), (figures(-1.0), None), (figures(INF), None),
@@ -110,7 +110,7 @@ def test_seconds_follow_from_the_bandwidth_where_that_is_exact(one: RowTiming, s
     assert operation_seconds(row(), one) == seconds
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "one", "rate"),
     [
         (run(op="all_reduce", ranks=8), figures(), 1.75 * GB),
@@ -129,7 +129,7 @@ def test_busbw_follows_from_the_time_or_is_as_printed(
     assert bus_bandwidth(made, row(), one) == (None if rate is None else pytest.approx(rate))
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "one", "other"),
     [
         ("all_reduce", figures(), False),
@@ -197,7 +197,7 @@ def test_why_figures_cannot_all_be_true(made: BenchmarkRow, ranks: int | None, o
     assert contradiction(made, ranks, op) == why
 
 
-@pytest.mark.parametrize(
+@each(
     ("made", "op", "ranks"),
     [
         (row(), "all_reduce", 8),
@@ -270,7 +270,7 @@ def test_a_header_with_another_number_of_ranks_is_corrected_only_where_all_rows_
     assert (found.ranks, found.ranks_from, found.differing, found.remarks) == (4, "its header", 1, [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("devices", "listed"),
     [
         ((), None), ((device(0),), 1), ((device(1),), None), ((device(0), device(2)), None),

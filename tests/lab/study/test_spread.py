@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch_lab.study.spread import (
     LOUDER,
     RESOLUTION,
@@ -23,7 +24,7 @@ TABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("freedom", "chance"), TABLE)
+@each(("freedom", "chance"), TABLE)
 def test_students_distribution_is_that_of_the_tables(freedom: int, chance: float) -> None:
     assert critical(chance, freedom) == pytest.approx(TABLE[freedom, chance], abs=6e-4)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.lab.study.drawn import FULL, Noise, curve, study
 from tests.recorded import PUBLISHED
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.study import summary as module
 from wirewatch_lab.study.compare import Placing, contests, groups
@@ -312,7 +313,7 @@ def test_of_several_settings_the_best_figures_are_named_with_what_bounds_them() 
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("figure", "text"),
     [
         (RepeatedFigure(1.0, 1.0, 1.0, 1), "1.0"),
@@ -357,7 +358,7 @@ AT = "8 B to 64 B: "
 WON = "Ring wins (spread 1.0%); the next, Tree, takes 5.0% longer"
 
 
-@pytest.mark.parametrize(
+@each(
     ("placings", "text"),
     [
         ([placing(0.0, how=RING, spread=None), placing(0.05)],
@@ -386,7 +387,7 @@ def test_a_contest_in_words(placings: list[Any], text: str) -> None:
     assert part("contest_words", SimpleNamespace(sizes=(8, 64), placings=placings)) == AT + text
 
 
-@pytest.mark.parametrize(
+@each(
     ("ran", "asked", "found"),
     [
         (("Ring LL",), ("Ring", "LL"), {}),
@@ -405,7 +406,7 @@ def test_what_ran_otherwise_than_was_asked_for(ran: Any, asked: Any, found: Any)
     assert part("otherwise", SimpleNamespace(configuration=how, points=points)) == found
 
 
-@pytest.mark.parametrize(
+@each(
     ("rates", "bound"),
     [
         ({MIB: (1e9,)}, "1 MiB is the only size, so there may be more"),

@@ -24,6 +24,7 @@ from tests.lab.study.sweeps import (
     probed,
     timed,
 )
+from tests.rows import each
 from wirewatch.core.ports import Hold, Order
 from wirewatch.core.probe import Case, Probed, Timed
 from wirewatch_lab.study.records import keys, read_records, study_of
@@ -344,7 +345,7 @@ def test_of_a_size_that_was_not_measured_nothing_is_said_that_ran(tmp_path: Path
     assert {size for _, size in found.ran} == {64, 1024}
 
 
-@pytest.mark.parametrize(
+@each(
     ("stop", "trouble", "due", "why"),
     [
         (None, "", 9.0, None), ("ended by SIGINT", "", 9.0, "ended by SIGINT"),

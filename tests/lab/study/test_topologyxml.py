@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.lab.study.topologies import GRAPHS, LINK, gpu, nic, switch, system
 from tests.recorded import HERE
+from tests.rows import each
 from wirewatch.core.pci import Path as Wire
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
 from wirewatch.core.types import Absent, Why
@@ -118,7 +119,7 @@ WIRE = '<nvlink target="{}" count="{}" tclass="{}"/>'
 BARE = '<pci busid="0000:{}:00.0" class="{}" {}>{}</pci>'
 
 
-@pytest.mark.parametrize(
+@each(
     ("wires", "peers"),
     [
         (WIRE.format("0000:2b:00.0", 4, "0x030200"), {"0000:2b:00.0": 4}),
@@ -135,7 +136,7 @@ def test_links_of_a_gpu_are_counted_by_their_other_end(wires: str, peers: dict[s
     assert only.nvlinks == peers
 
 
-@pytest.mark.parametrize(
+@each(
     ("element", "gpus", "nics"),
     [
         (BARE.format("1b", "0x030200", LINK, ""), ["0000:1b:00.0"], []),
@@ -281,9 +282,7 @@ def test_a_file_is_these_lines(body: bytes, lines: str) -> None:
     assert "\n".join(found.lines()) == lines
 
 
-@pytest.mark.parametrize(
-    ("text", "lanes"), [("0x10", 16), ("16", 16), ("", None), ("1" * 20, int("1" * 20)), ("1" * 21, None)]
-)
+@each(("text", "lanes"), [("0x10", 16), ("16", 16), ("", None), ("1" * 20, int("1" * 20)), ("1" * 21, None)])
 def test_a_number_is_decimal_or_hexadecimal_and_no_longer_than_a_counter(
     text: str, lanes: int | None
 ) -> None:
@@ -310,7 +309,7 @@ def test_what_is_at_a_limit_is_read_and_what_is_over_it_is_not(monkeypatch: pyte
     assert refused(deep + b" " * ((1 << 20) - len(deep) + 1)) == "larger than 1 MiB"
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "why"),
     [
         (b"", "empty"),

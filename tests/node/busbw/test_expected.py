@@ -160,7 +160,7 @@ def test_at_the_sizes_of_a_daemon_s_probe_eight_gpus_take_what_they_took(
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("product", "ranks", "op", "algorithm"),
     [
         (H100, 2, "all_reduce", "Ring"), (H200, 4, "all_reduce", "Ring"), (H200, 5, "all_reduce", "Ring"),
@@ -187,7 +187,7 @@ def test_a_wire_counts_the_links_that_are_up_apart() -> None:
     assert rate(switched(H200, 2), Conditions(whole(switched(H200, 2)), links=1)) == 26.562e9
 
 
-@pytest.mark.parametrize("value", ["0", "00", "0x0", "off", "false", " 0"])
+@each("value", ["0", "00", "0x0", "off", "false", " 0"])
 def test_nvls_switched_off_in_any_way_that_nccl_understands(value: str) -> None:
     conditions = Conditions(whole(switched(H200, 8)), settings={"NCCL_NVLS_ENABLE": value})
     algorithm, (why,) = choose(conditions, "all_reduce")
@@ -195,7 +195,7 @@ def test_nvls_switched_off_in_any_way_that_nccl_understands(value: str) -> None:
     assert f"NCCL_NVLS_ENABLE={value}" in why
 
 
-@pytest.mark.parametrize("value", ["1", "2", "", "0x1", "1 # yes"])
+@each("value", ["1", "2", "", "0x1", "1 # yes"])
 def test_nvls_left_on(value: str) -> None:
     conditions = Conditions(whole(switched(H200, 8)), settings={"NCCL_NVLS_ENABLE": value})
     assert choose(conditions, "all_reduce")[0] == "NVLS"
@@ -348,7 +348,7 @@ def test_between_sockets_and_without_a_slot_nothing_is_expected_of_pcie() -> Non
     assert "PCIe generation" in absent(Conditions(whole(node([L40S] * 2, {})))).detail
 
 
-@pytest.mark.parametrize(
+@each(
     ("generation", "lanes", "rate"),
     [
         (1, 16, 4e9),
@@ -369,7 +369,7 @@ def test_what_is_no_pcie_link_has_no_rate(generation: int, lanes: int) -> None:
     assert isinstance(pcie_rate(generation, lanes), Absent)
 
 
-@pytest.mark.parametrize(
+@each(
     ("topology", "detail"),
     [
         (switched("NVIDIA R100", 8), "rate of a link of NVIDIA R100"),
@@ -519,7 +519,7 @@ def test_any_text_is_some_number_and_names_no_crash(text: str) -> None:
     assert {name for name, *_ in slowing_settings(dict.fromkeys(SLOWING, text))} <= set(SLOWING)
 
 
-@pytest.mark.parametrize(
+@each(
     ("size", "text"),
     [(16 * MIB, "16 MiB"), (GIB, "1 GiB"), (1536 * MIB, "1536 MiB"), (8, "8 B"), (2048, "2 KiB")],
 )

@@ -5,6 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.node.busbw.tables import A100, H100_FOUR, H100_TWO, H200, MIB, rows
+from tests.rows import each
 from wirewatch.busbw.formulas import FACTORS, OVERHEADS, Line, Sent, asymptote, busbw, factor, fit, wire_bytes
 from wirewatch.core.types import Absent, Why
 
@@ -13,7 +14,7 @@ RANKS = st.integers(2, 72)
 SIZES = st.integers(1, 2**36)
 
 
-@pytest.mark.parametrize("op", OPS)
+@each("op", OPS)
 def test_bus_bandwidth_is_what_nccl_tests_printed_for_eight_h200(op: str) -> None:
     table = rows(H200.format(op))
     assert len(table) == 9
@@ -32,7 +33,7 @@ def test_bus_bandwidth_is_what_nccl_tests_printed_in_other_versions(
         assert busbw("all_reduce", ranks, size, row.seconds) == pytest.approx(row.busbw, rel=2e-3, abs=6e6)
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "ranks", "share"),
     [
         ("all_reduce", 2, 1.0), ("all_reduce", 4, 1.5), ("all_reduce", 8, 1.75),
@@ -95,7 +96,7 @@ def test_two_sizes_predict_eight_h200_at_four_times_the_larger_one() -> None:
     assert told == pytest.approx(table[4096 * MIB].busbw, rel=0.04)
 
 
-@pytest.mark.parametrize(
+@each(
     ("points", "why"),
     [
         ([], Why.MISSING),
@@ -144,7 +145,7 @@ def test_what_goes_through_the_switch_s_adders_is_not_known(
     assert isinstance(wire_bytes(op, "NVLS", ranks, size, proto), Absent)
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "algorithm", "protocol"),
     [
         ("all_gather", "TREE", "SIMPLE"), ("alltoall", "RING", "SIMPLE"), ("sendrecv", "RING", "SIMPLE"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.busbw.ports import GEN4, HDR, NDR, RDMA_100G, on_switch, port, rails
+from tests.rows import each
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.network import LARGE, count_ports, expect_network
 from wirewatch.busbw.references import Confidence
@@ -29,7 +30,7 @@ def absent(conditions: Conditions, op: str = "all_reduce") -> str:
     return found.detail
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "ports", "gbs"),
     [
         (8, rails(8, 8), 50.0),
@@ -115,7 +116,7 @@ def test_a_gpu_s_own_slot_may_be_the_narrower() -> None:
 STORAGE = {"paths": ("NODE",) * 4, "rate": HDR}
 
 
-@pytest.mark.parametrize(
+@each(
     ("other", "settings", "why"),
     [
         (STORAGE, {}, "every GPU has others that are faster to reach, or as fast and nearer"),
@@ -170,7 +171,7 @@ def test_to_nccl_host_bridges_of_one_numa_node_are_one() -> None:
     assert len(counted) == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("ports", "settings", "why"),
     [
         ((), {}, "no reference: no RDMA port, so NCCL uses sockets"),

@@ -42,7 +42,7 @@ def modelled(reference: Reference, size: int) -> float:
     return share * size / (model.latency + share * size / (model.efficiency * reference.wire))
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "arch", "ranks", "table"),
     [
         ("all_reduce", "Hopper", 8, H200_TABLE.format("all_reduce")),
@@ -114,7 +114,7 @@ def test_every_reference_is_plausible_and_says_where_it_comes_from(reference: Re
     assert 0.35 < fitted(reference).efficiency < most
 
 
-@pytest.mark.parametrize("reference", SINGLE, ids=name)
+@each("reference", SINGLE, ids=name)
 def test_one_figure_gives_no_latency_term_and_is_never_called_measured(reference: Reference) -> None:
     assert isinstance(fitted(reference).latency, Absent)
     assert reference.confidence is not Confidence.MEASURED
@@ -146,7 +146,7 @@ def test_the_same_wire_comes_before_the_same_number_of_gpus() -> None:
     assert not same_wire(h800, 8 * 26.562e9 * 1.015)
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "efficiency"),
     [(Path.PIX, 0.80), (Path.PHB, 0.80), (Path.NODE, 0.63), (Path.SYS, 0.35), (None, 0.80)],
 )
@@ -157,7 +157,7 @@ def test_pcie_depends_on_what_lies_between(path: Path | None, efficiency: float)
     assert fitted(found).efficiency == pytest.approx(efficiency, abs=0.01)
 
 
-@pytest.mark.parametrize(
+@each(
     "wanted",
     [
         ReferenceQuery(WireKind.PCIE, RING, "all_gather", "Ampere", 4, 31.5e9, Path.SYS),
@@ -179,7 +179,7 @@ def test_what_was_never_measured_has_no_reference(wanted: ReferenceQuery) -> Non
     assert f"{wanted.op} of {wanted.ranks}" in told.detail
 
 
-@pytest.mark.parametrize(
+@each(
     ("product", "arch"),
     [
         (H100, "Hopper"), (H200, "Hopper"), (H100_NVL, "Hopper"), ("NVIDIA H20-3e", "Hopper"),
@@ -195,7 +195,7 @@ def test_architectures(product: str, arch: str) -> None:
     assert architecture(product) == arch
 
 
-@pytest.mark.parametrize("product", [L40S, "NVIDIA L4", "NVIDIA R100", "NVIDIA H2000", "NVIDIA A400X", ""])
+@each("product", [L40S, "NVIDIA L4", "NVIDIA R100", "NVIDIA H2000", "NVIDIA A400X", ""])
 def test_a_product_that_is_not_listed_has_no_architecture(product: str) -> None:
     assert isinstance(architecture(product), Absent)
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from tests.node.cli import replies
 from tests.node.cli.schemas import complaints
+from tests.rows import each
 from wirewatch.cli.check import answer as module
 from wirewatch.cli.check import daemon as module_of_daemon
 from wirewatch.cli.check.answer import (
@@ -159,7 +160,7 @@ def test_no_place_of_a_document_may_be_lost(
         starts_no_more(document, place, wanted)
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "released", "starts"), [("ok", 0.0, True), ("degraded", 0.0, True), ("unknown", 0.0, False),
     ("failed", 0.0, False), ("ok", NOW + 500, False)],
 )  # fmt: skip
@@ -211,7 +212,7 @@ def test_what_a_newer_daemon_says_besides_changes_nothing(document: Any, more: A
     assert read(wider) == read(document)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "told"),
     [
         ({"schema": "wirewatch.health/2"}, "its schema is 'wirewatch.health/2'"),
@@ -346,7 +347,7 @@ def test_a_daemon_that_has_released_the_gpus_is_not_stale_but_unknown() -> None:
     assert not read(replies.health(NOW, "ok", released_until=NOW - 1)).released
 
 
-@pytest.mark.parametrize(
+@each(
     ("health", "fail_on", "code"),
     [
         (OK, {FAILED}, 0), (DEGRADED, {FAILED}, 0), (UNKNOWN, {FAILED}, 0), (FAILED, {FAILED}, 2),
@@ -376,7 +377,7 @@ OLD = ProbeStatus(NOW - 9000, 8950.0, fresh=False, required=False)
 NEVER = ProbeStatus(0.0, None, fresh=False, required=False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("probe", "max_age", "fresh"),
     [
         (YOUNG, None, True), (YOUNG, 600.0, True), (YOUNG, 599.0, False), (OLD, None, False),
@@ -480,7 +481,7 @@ def said(told: Grounds) -> str:
     return line(decide(told, Terms(), NOW))
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "words"),
     [
         (Grounds(Health.OK, "daemon", probe=YOUNG), "OK"),
@@ -562,7 +563,7 @@ def test_a_text_is_cut_between_two_characters(text: str, limit: int) -> None:
     assert cut == text or (cut.endswith("…") and text.startswith(cut[:-1]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "words"),
     [(0.0, "0 s"), (59.4, "59 s"), (60.0, "1 min"), (3599.0, "60 min"), (7200.0, "2 h"), (2e6, "23 d")],
 )

@@ -15,6 +15,7 @@ import pytest
 from tests.node.cli.checks import noted
 from tests.node.collectors.drawn import Watched
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch.cli.check import polling
 from wirewatch.cli.check.answer import HEALTHS, Grounds, Terms, decide
 from wirewatch.cli.check.command import Work
@@ -337,7 +338,7 @@ def test_a_play_waits_for_a_probe_that_shows_something(
     assert playing(steady=100.0, stopped=stopped)._is_probed(memory, PROBING) is probed  # noqa: SLF001
 
 
-@pytest.mark.parametrize(
+@each(
     ("memory", "seconds", "settled"),
     [
         (0, 299.0, False), (0, 300.0, True), (ProbeMemory(), 300.0, False),
@@ -377,7 +378,7 @@ class Detailed(Options):
     detail_interval: float = 500.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "confirm", "seconds"),
     [
         (Options(interval=60.0), 1, 300.0),
@@ -398,7 +399,7 @@ def test_polls_that_are_no_number_are_one() -> None:
     assert polls_needed(one) == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("recall", "last", "kept", "published"),
     [
         (True, None, "probe", True), (True, None, "finding", True), (True, None, "", False),

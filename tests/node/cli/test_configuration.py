@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.node.cli.schemas import complaints
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch.catalogue import discover
 from wirewatch.cli import cli, configuration
 from wirewatch.cli.configuration import effective, key_lines, leaves, toml_key, toml_value
@@ -320,7 +321,7 @@ def test_what_the_file_says_is_not_looked_for_elsewhere(
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "text"),
     [
         (True, "true"), (3, "3"), (2.5, "2.5"), (float("inf"), "inf"), (-float("inf"), "-inf"),

@@ -321,7 +321,7 @@ HANG: Any = SimpleNamespace(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("overlay", "late", "found", "told"),
     [
         (None, False, {}, True),

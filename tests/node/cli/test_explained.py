@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.node.jobs.explain.drawn import evidence, gpus, job, late, ledger, row, spent
+from tests.rows import each
 from wirewatch.cli.jobs import explained
 from wirewatch.cli.jobs.explained import PageLayout
 from wirewatch.core.types import Absent, Why
@@ -26,7 +27,7 @@ def settings(pid: int, **known: str) -> Any:
     return SimpleNamespace(pid=pid, settings=known)
 
 
-@pytest.mark.parametrize(
+@each(
     ("read", "lines"),
     [
         ([], []),
@@ -64,7 +65,7 @@ def gpu(**changes: Any) -> Any:
     return SimpleNamespace(**{**known, **changes})
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "cells"),
     [
         (gpu(), None),
@@ -84,7 +85,7 @@ def test_the_counters_of_a_gpu(one: Any, cells: list[str] | None) -> None:
     assert bool(told) is (cells is not None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "column", "text"),
     [
         ({"algorithm": "", "protocol": "", "channels": 0}, 1, "-"),
@@ -105,7 +106,7 @@ def test_the_row_of_a_collective(changes: dict[str, Any], column: int, text: str
     assert part("row", SimpleNamespace(**{**known, **ratio, **changes}))[column] == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "text"),
     [
         ({}, None),

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.rows import each
 from wirewatch.cli import findings as module
 from wirewatch.cli.findings import amount, findings, listing
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "unit", "text"),
     [
         (60.0, "unix seconds", "1970-01-01 00:01:00Z"), (0.0, "seconds", "0.0 s"),
@@ -38,7 +39,7 @@ def listed(*found: dict[str, Any], ready: bool = True, suppressing: bool = True)
     return listing(document, suppressing=suppressing).splitlines()
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "ready", "suppressing", "told"),
     [
         (one("suppressed"), True, True, True), (one("suppressed", "unknown"), True, True, True),
@@ -66,7 +67,7 @@ def test_a_finding_takes_a_line_for_each_part() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "said"),
     [
         (("suppress", "d1", "--why", "x"), "give either --until or --for"),

@@ -17,6 +17,7 @@ from tests.node.jobs.inspector.writing import line
 from tests.node.jobs.ringfiles import UUID, RingWriter, Written
 from tests.node.jobs.taplibraries import compiler, library, place
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch.cli.jobs import tap
 from wirewatch.documents.jobs import JobsStatusDocument, RefusedFile, RingStatus
 from wirewatch.jobs.tap.carriers import Carriers, CarrierStatus
@@ -227,7 +228,7 @@ CARRIER, OLD = (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "lines"),
     [
         ({}, [NONE]),

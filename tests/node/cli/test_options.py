@@ -17,7 +17,7 @@ def seconds(text: str) -> float:
     return Duration().convert(text, None, None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "wanted"),
     [
         ("3s", 3.0), ("10m", 600.0), ("2h", 7200.0), ("1d", 86400.0), ("1.5", 1.5), ("0", 0.0),
@@ -41,14 +41,14 @@ def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
     assert refused.value.message == f"{text[:40]!r} is not a duration, such as 3s, 10m, 2h, 1d or 1.5"
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])
+@each("text", ["nan", "inf", "-inf", "NaN", "1e999"])
 def test_a_number_in_a_range_is_finite(text: str) -> None:
     assert FiniteNumber(0).convert("0.5", None, None) == 0.5
     with pytest.raises(click.BadParameter):
         FiniteNumber(0).convert(text, None, None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "text", "allowed"),
     [
         (WholeNumber(1, 50), "0", "a whole number from 1 to 50"),

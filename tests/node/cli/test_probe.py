@@ -20,6 +20,7 @@ from tests.node.probe import recordings
 from tests.node.probe.recordings import Change, with_probe
 from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
+from tests.rows import each
 from wirewatch.cli.probe import Size
 
 OK, DEGRADED, FAILED, UNKNOWN = 0, 1, 2, 3
@@ -198,7 +199,7 @@ def test_wrong_usage_is_reported_in_one_line(arguments: tuple[str, ...], words: 
     assert words in refused(USAGE, "probe", *arguments)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "size"),
     [("4", 4), ("8", 8), ("1k", 1024), ("256M", 256 << 20), ("2G", 2 << 30), ("007K", 7 << 10)],
 )
@@ -206,7 +207,7 @@ def test_sizes_are_bytes_or_powers_of_1024(text: str, size: int) -> None:
     assert Size().convert(text, None, None) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "3", "-8", "M", "1.5G", "64T", "1 M", "0G", "1MM", "0x10", "4²"])
+@each("text", ["", "0", "3", "-8", "M", "1.5G", "64T", "1 M", "0G", "1MM", "0x10", "4²"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="not a size"):
         Size().convert(text, None, None)

@@ -16,6 +16,7 @@ from tests.node.probe.recordings import DEMO, with_probe
 from tests.node.probe.test_study import asked as probed_now
 from tests.node.probe.test_study import document as documented
 from tests.node.probe.test_study import gpudirect, node_with
+from tests.rows import each
 from wirewatch.cli import hardware
 from wirewatch.cli import probe as module
 from wirewatch.cli.probe import probe as command
@@ -34,7 +35,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> str:
     return with_probe(tmp_path_factory.mktemp("recorded") / "node")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "words"),
     [
         (("--op", "allreduce"), "'allreduce' is not one of"),
@@ -66,7 +67,7 @@ def test_what_cannot_be_meant_is_wrong_usage(arguments: tuple[str, ...], words: 
     assert words in ended.exception.format_message()
 
 
-@pytest.mark.parametrize(
+@each(
     "case",
     [
         ((8,), "float64", (), None, None, None),
@@ -87,7 +88,7 @@ def wish(transport: bool = False, engine: str | None = None, engines: Any = (), 
     return ProbeOverrides(sizes=sizes, engine=engine, engines=engines, variation=variation)
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "options", "words"),
     [
         (wish(), ProbeOptions(latency_sizes=(12,)), "the configured size 12"),

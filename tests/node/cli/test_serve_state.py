@@ -11,6 +11,7 @@ import pytest
 from tests.disks import fill, make_room, remount, small_disk
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.hw.children import until
+from tests.node.hw.recordings import one_change
 from tests.processes import run_wirewatch
 from wirewatch.cli import serve as command
 from wirewatch.config import Config, StateSection
@@ -24,7 +25,13 @@ FAULT = Entry(
     "nvlink.link_down", Subject("2", "GPU-2", "7"), "nvlink", Health.FAILED, Stage.PROBATION, "inactive",
     "drain", 1.0, 2.0,
 )  # fmt: skip
+NODE = "h200x4-idle"
 opened = vars(command)["_state"]
+
+
+def link_down(folder: Path) -> str:
+    """An overlay in which link 7 of GPU 2 is down from the start; the bundled one waits for 20 s."""
+    return one_change(folder, "set = 0", "gpu2/Field(165,7)")
 
 
 def test_a_second_agent_does_not_begin_on_the_same_folder_until_the_first_has_ended(tmp_path: Path) -> None:
@@ -39,8 +46,8 @@ def test_a_second_agent_does_not_begin_on_the_same_folder_until_the_first_has_en
 
 def test_a_recording_has_no_state_unless_it_is_given_a_folder(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        assert opened(Config(), "h200x8", stack).state is None
-        assert opened(Config(state=StateSection(directory=str(tmp_path))), "h200x8", stack).state is not None
+        assert opened(Config(), NODE, stack).state is None
+        assert opened(Config(state=StateSection(directory=str(tmp_path))), NODE, stack).state is not None
 
 
 @pytest.mark.parametrize(
@@ -77,14 +84,12 @@ def test_a_daemon_serves_and_remembers_whatever_its_disk_does(
         assert save_ledger(disk / "latches.json", Ledger("b").with_entry(FAULT), 1.0) == ""
         config = f'{FAST}[state]\ndirectory = "{disk}"\n'
         fill(disk)
-        with Daemon(("--replay", "h200x8", "--overlay", "nvlink-link-down"), tmp_path, config) as running:
+        with Daemon(("--replay", NODE, "--overlay", link_down(tmp_path)), tmp_path, config) as running:
             running.wait("/health", "nvlink.link_down")
             assert not left.exists()
             until(lambda: "latches.json: No space left on device" in running.log)
             running.wait("/health", "agent.unwritten")
-            second = run_wirewatch(
-                "serve", "--replay", "h200x8", "--config", str(tmp_path / "wirewatch.toml")
-            )
+            second = run_wirewatch("serve", "--replay", NODE, "--config", str(tmp_path / "wirewatch.toml"))
             assert second.returncode == CONFIG
             (line,) = second.stderr.splitlines()
             assert line.startswith(f"wirewatch: another agent keeps its state in {disk}: pid ")
@@ -94,7 +99,7 @@ def test_a_daemon_serves_and_remembers_whatever_its_disk_does(
             assert running.terminate()[0] == 0
             assert running.log.count("latches.json: No space left on device: what is remembered") == 1
         remount(disk, "ro")
-        with Daemon(("--replay", "h200x8"), tmp_path, config) as running:
+        with Daemon(("--replay", NODE), tmp_path, config) as running:
             running.wait("/health", "nvlink.link_down")
             assert running.get("/metrics").status == 200
             assert running.log.count("Read-only file system: what it holds is read") == 1
@@ -108,14 +113,14 @@ def test_a_folder_that_is_removed_under_a_daemon_is_made_again_and_one_that_is_r
     folder = tmp_path / "state"
     folder.mkdir(mode=0o750)
     config = f'{FAST}[state]\ndirectory = "{folder}"\n'
-    with Daemon(("--replay", "h200x8", "--overlay", "nvlink-link-down"), tmp_path, config) as running:
+    with Daemon(("--replay", NODE, "--overlay", link_down(tmp_path)), tmp_path, config) as running:
         running.wait("/health", "nvlink.link_down")
         until((folder / "latches.json").is_file)
         shutil.rmtree(folder)
         until((folder / "latches.json").is_file)
         assert S_IMODE(folder.stat().st_mode) == 0o750
         until((folder / "machine.json").is_file)
-        second = run_wirewatch("serve", "--replay", "h200x8", "--config", str(tmp_path / "wirewatch.toml"))
+        second = run_wirewatch("serve", "--replay", NODE, "--config", str(tmp_path / "wirewatch.toml"))
         assert second.returncode == CONFIG
         folder.rename(tmp_path / "moved")
         folder.write_text("a file", "utf-8")

@@ -179,12 +179,8 @@ def test_a_recording_is_played_to_its_verdict(overlays: tuple[str, ...], code: i
     lines = done.stdout.splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
-
-
-def test_a_healthy_node_takes_about_a_dozen_lines() -> None:
-    done = run_wirewatch("status", *DEMO)
-    heads = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
-    assert heads == [
+    heads = [line.split()[0] for line in lines if line and not line.startswith(" ")]
+    assert overlays or heads == [
         "OK", "GPUs", "NVLink", "PCIe", "ports", "paths", "GPUDirect", "probe", "jobs", "findings",
     ]  # fmt: skip
 
@@ -235,16 +231,16 @@ def test_options_that_do_not_go_together(words: tuple[str, ...], told: str) -> N
     ("variables", "colour"), [({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
 def test_colour_is_for_terminals_without_no_color(variables: dict[str, str], *, colour: bool) -> None:
-    words = ["status", *DEMO]
+    words = ["status", "--replay", "h200x2-idle"]
     program = f"import sys; from wirewatch.cli import run; sys.exit(run({words}))"
     code, out = in_terminal(program, b"", **variables)
     assert code == OK
-    assert b"144 of 144 links up" in out
+    assert b"36 of 36 links up" in out
     # What is under way is erased without colours.
     assert (re.search(rb"\x1b\[[0-9;]*m", out) is not None) is colour
 
 
 def test_the_runner_of_click_gives_the_same_as_the_process() -> None:
-    done = CliRunner().invoke(cli, ["status", *DEMO])
+    done = CliRunner().invoke(cli, ["status", "--replay", "h200x2-idle"])
     assert done.exit_code == OK
-    assert "144 of 144 links up" in done.output
+    assert "36 of 36 links up" in done.output

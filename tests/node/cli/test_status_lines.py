@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.node.cli.checks import noted
+from tests.rows import each
 from wirewatch.cli import cli
 from wirewatch.cli import status as module
 from wirewatch.cli.check import polling
@@ -42,7 +43,7 @@ def gpu(number: int = 0, **changes: Any) -> Any:
     return SimpleNamespace(**{**known, **changes})
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "product", "driver", "text"),
     [
         ([], "", "", ("none has been read", "unknown")),
@@ -61,7 +62,7 @@ def test_the_gpus(gpus: Any, product: str, driver: str, text: Any) -> None:
     assert line("gpus", SimpleNamespace(gpus=gpus, product=product, driver=driver)) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "text"),
     [
         ([], ("not known", "quiet")),
@@ -77,7 +78,7 @@ def test_the_links(gpus: Any, text: Any) -> None:
     assert line("links", gpus) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "text"),
     [
         ([], ("not known", "quiet")),
@@ -108,7 +109,7 @@ def port(**changes: Any) -> Any:
     return SimpleNamespace(**{**known, **changes})
 
 
-@pytest.mark.parametrize(
+@each(
     ("ports", "text"),
     [
         ([], ("no RDMA port", "quiet")),
@@ -222,7 +223,7 @@ def document(**changes: Any) -> Any:
     return SimpleNamespace(**{**known, **changes})
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "line", "there"),
     [
         ({}, ("OK", "a job may start", "ok"), True),

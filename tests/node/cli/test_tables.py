@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.node.cli.checks import noted
+from tests.rows import each
 from wirewatch.cli import tables
 from wirewatch.cli.tables import table
 from wirewatch.core.probe import OFF
@@ -15,7 +16,7 @@ def cell(name: str, *values: Any) -> Any:
     return vars(tables)[f"_{name}"](*values)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "right"),
     [
         ("1", True), ("1.5", True), ("12 %", True), ("3 GB/s", True), ("-", True), ("a1", False),
@@ -30,7 +31,7 @@ def test_numbers_stand_to_the_right_and_text_to_the_left(value: str, *, right: b
     assert list(table(("a",), [])) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("outcome", "busbw", "wrong", "text"),
     [
         ("ok", 450e9, 0, "450.0"), ("ok", 1e9, 2, "1.0, 2 wrong"), ("ok", 0.9e9, 0, "0.900"),
@@ -64,7 +65,7 @@ def collective(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(**{**known, **changes})
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "column", "text"),
     [
         ({}, 3, "100.0"), ({}, 4, "450.0"), ({"size_bytes": (1 << 20) - 1}, 4, "-"), ({}, 6, "90 %"),

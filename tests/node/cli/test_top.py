@@ -23,6 +23,7 @@ from tests.node.cli.topnodes import collector, finding, held, people, snapshot
 from tests.node.daemon.process import FAST, Daemon
 from tests.node.jobs.explain.drawn import NOW, PIDS, evidence, gpu_uuid, job, late, row, slow
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch.cli.jobs import top as module
 from wirewatch.cli.jobs.topapp import TopApp
 from wirewatch.cli.jobs.topprocesses import HostProcess, HostProcesses, host_processes
@@ -101,7 +102,7 @@ def test_a_moment_of_a_recording_counts_once_however_often_it_is_read() -> None:
     assert rates.rates[gpu_uuid(1)] == pytest.approx((500e9 / 6, 500e9 / 6))
 
 
-@pytest.mark.parametrize(
+@each(
     ("sort", "first"),
     [("gpu", "0"), ("utilisation", "0"), ("nvlink", "7"), ("waiting", "0"), ("findings", "5")],
 )  # fmt: skip
@@ -180,7 +181,7 @@ def test_processes_of_a_recording_are_not_those_of_this_machine(monkeypatch: pyt
     assert f"/proc/{PIDS}/stat" in asked
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "pids", "gpus", "jobs"),
     [
         ("", "4711 4712 4713 4714", "01234567", 1),

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.node.cli.checks import noted
+from tests.rows import each
 from wirewatch.cli import topology as module
 from wirewatch.cli.check import polling
 from wirewatch.core.collector import NodeState
@@ -24,7 +25,7 @@ def nic(device: str, *paths: tuple[str, str]) -> Any:
     return SimpleNamespace(device=device, paths=[SimpleNamespace(gpu=gpu, path=path) for gpu, path in paths])
 
 
-@pytest.mark.parametrize(
+@each(
     ("nics", "text"),
     [
         ([], "-"),
@@ -57,7 +58,7 @@ def test_the_wires_of_a_gpu() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("links", "unread", "lines"),
     [
         ((18, 18), (), ["nvlink_links = 18"]),

@@ -8,6 +8,7 @@ import pytest
 
 from tests.node.cli.topnodes import collector, finding, series, snapshot
 from tests.node.jobs.explain.drawn import evidence, gpu_uuid, job
+from tests.rows import each
 from wirewatch.cli.jobs import topview
 from wirewatch.cli.jobs.topview import GpuLine, LinkRates, view
 from wirewatch.core.types import Absent, Why
@@ -24,7 +25,7 @@ def state(
     return SimpleNamespace(collectors=made, source=source)
 
 
-@pytest.mark.parametrize(
+@each(
     ("then", "rates"),
     [
         (state(12.0, 300.0, 250.0), (100.0, 25.0)),
@@ -43,7 +44,7 @@ def test_a_rate_is_between_two_polls_of_counters_that_grow(
     assert first.after(then).rates == ({} if rates is None else {gpu_uuid(0): rates})
 
 
-@pytest.mark.parametrize(
+@each(
     ("then", "kept"),
     [
         (state(10.0, 300.0, 300.0), True),
@@ -60,7 +61,7 @@ def test_rates_are_kept_while_nothing_new_was_read(then: Any, *, kept: bool | No
     assert (after == LinkRates()) if kept is None else ((after is first) is kept)
 
 
-@pytest.mark.parametrize(
+@each(
     ("samples", "text"),
     [
         ([], "-"),
@@ -83,7 +84,7 @@ def test_links_that_sleep_are_there(samples: Any, text: str) -> None:
     assert list(known.gpus().values()) == ["0"] * bool(samples)
 
 
-@pytest.mark.parametrize(
+@each(
     ("sort", "order"),
     [
         ("gpu", "0123"),
@@ -120,7 +121,7 @@ def test_a_line_is_cut_at_the_width(width: int, text: str) -> None:
     assert text in cut("abc", width)
 
 
-@pytest.mark.parametrize(
+@each(
     ("wall", "tone"),
     [
         (Wall.HANG, "failed"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import each
 from tests.support import Node
 from wirewatch.core.collector import Collector, Component
 
@@ -41,7 +42,7 @@ def test_the_example_of_the_guide_is_a_collector_that_runs() -> None:
     assert found == {("fans.at_most", "2"), ("fans.blind", "2"), ("fans.blind", "4")}
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "written", "said"),
     [
         ("gpu_fan_speed_ratio", "gpu_fan_speed_rpm", "declare its own: unit='rpm'"),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.collectors.drawn import Gpus, Watched
+from tests.rows import each
 from tests.support import Node
 from wirewatch.collectors.gpu import THROTTLE_ACTIONS, GpuFacts, facts
 from wirewatch.core.nvml import CLOCK_REASONS
@@ -67,7 +68,7 @@ def test_throttling_between_polls_is_seen_by_its_seconds() -> None:
     assert seconds == pytest.approx(22.5)
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "name", "health"),
     [
         (1, "gpu reset", Health.FAILED),

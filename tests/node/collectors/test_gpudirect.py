@@ -6,6 +6,7 @@ import pytest
 
 from tests.node.collectors.drawn import PCI, Files, Gpus, Watched
 from tests.node.core.test_pci import ACS, AER, space
+from tests.rows import each
 from wirewatch.collectors.gpudirect import read_checks
 from wirewatch.collectors.gpudirect.judge import RULES, _bridges
 from wirewatch.core.types import Absent, Expect, Health, Ok, Why
@@ -65,7 +66,7 @@ def test_a_healthy_node_passes_every_check_and_names_the_nearest_nic() -> None:
     assert node.series("gpudirect_info", peer_memory="both likely", kernel_module="open") == [1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("driver", "kernel", "peermem", "expected", "how"),
     [
         (OPEN, "5.15.0", True, "passed", "both likely"),
@@ -175,7 +176,7 @@ def test_an_iommu_that_translates_is_reported_unless_the_operator_says_that_it_m
     assert state(node, "iommu") == "failed"
 
 
-@pytest.mark.parametrize(
+@each(
     ("conf", "words"),
     [
         ("NCCL_NET_GDR_LEVEL=LOC", "switches GPUDirect RDMA off"),
@@ -341,7 +342,7 @@ def test_an_iommu_is_asked_for_on_x86_only() -> None:
     assert state(node, "acs") == "passed"
 
 
-@pytest.mark.parametrize(
+@each(
     ("kernel", "how"),
     [
         ("5.11.9", "none"),
@@ -388,7 +389,7 @@ def test_only_what_makes_gpudirect_impossible_can_be_failed() -> None:
     assert node.rules() == {("gpudirect.nccl_conf", "node"): DEGRADED}
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "link", "answer"),
     [
         ("NCCL_IB_DISABLE=0", None, "passed"),
@@ -492,7 +493,7 @@ def test_a_bridge_on_no_nearest_path_is_named_without_pairs() -> None:
     assert finding.evidence == "ReqRedir set: peer-to-peer packets take a detour through the root complex"
 
 
-@pytest.mark.parametrize(
+@each(
     ("files", "answer", "privilege"),
     [
         ({"uverbs0/dev": "231:192", "abi_version": "6"}, "passed", None),

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
+from tests.rows import each
 from wirewatch.core.ports import Output
 from wirewatch.core.types import Absent, Expect, Health, Why
 
@@ -136,7 +137,7 @@ def test_three_flaps_of_half_a_minute_within_half_a_day_are_a_fault_and_short_on
     assert node.rules() == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("counter", "growth", "kind"),
     [
         ("counters__symbol_error", 120, "symbol"),

@@ -4,6 +4,7 @@ import pytest
 
 from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, OK, UNKNOWN, fabric, watched
+from tests.rows import each
 from tests.support import Node
 from wirewatch.collectors.infiniband.judge import CARD_PCIE, DEVICE_GONE
 from wirewatch.core.ports import Output
@@ -228,7 +229,7 @@ def width(files: Files, lanes: str) -> None:
     files.texts[f"{PCI}/0000:10:00.0/current_link_width"] = lanes
 
 
-@pytest.mark.parametrize(
+@each(
     ("lanes", "health"),
     [
         (("16", "63", "63"), None),

@@ -7,6 +7,7 @@ import pytest
 from tests.node.collectors.drawn import PCI, RDMA, Files, Watched
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, fabric, watched
 from tests.node.collectors.test_infiniband_cards import rename, take_out
+from tests.rows import each
 from wirewatch.collectors.infiniband import COLLECTOR
 from wirewatch.collectors.infiniband.judge import PORT_SLOW
 from wirewatch.collectors.infiniband.siblings import PORT_INACTIVE
@@ -289,7 +290,7 @@ DOWN_BY = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("ports", "active", "down", "reported"),
     [
         (8, 4, "a signal that is looked for", True),

@@ -8,6 +8,7 @@ from tests.node.collectors.drawn import PCI, RDMA, Files
 from tests.node.collectors.test_infiniband import DEGRADED, FAILED, OK, UNKNOWN, watched
 from tests.node.collectors.test_infiniband_cards import LONG, LOST, NETNS, rename, take_out
 from tests.node.collectors.test_infiniband_memory import restarted
+from tests.rows import each
 from wirewatch.collectors.infiniband import COLLECTOR, InfinibandFacts
 from wirewatch.collectors.infiniband.ibstat import _differing
 from wirewatch.collectors.infiniband.judge import _NEVER, END_ACTION, ERROR_ACTION
@@ -141,7 +142,7 @@ def test_a_port_whose_state_could_not_be_read_at_first_was_not_down() -> None:
     assert node.series("rdma_port_flaps_total") == [0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "physical", "coming"),
     [
         ("down", "training", True),
@@ -359,7 +360,7 @@ READ = PortReading("active", "link_up", "InfiniBand", Rate(50e9, 4, "NDR"), 1)
 SAME = PortFacts("active", "link_up", 50e9, "InfiniBand", 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("printed", "kernel", "words"),
     [
         (SAME, READ, []),
@@ -382,7 +383,7 @@ def card(guid: str, pci: str = "0000:10:00.0", board: str = "B") -> RdmaIdentity
 ONE, TWO = "0000:0000:0000:0001", "0000:0000:0000:0002"
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "now", "names"),
     [
         ({"a": card(ONE)}, {"b": card(ONE, "0000:20:00.0")}, {"a": "b"}),
@@ -411,7 +412,7 @@ def test_cards_are_known_by_guid_and_else_by_place(
     assert names_now(before, now) == names
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "shown", "rate"),
     [
         ("1: DOWN", "down", False),

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.node.collectors.drawn import PCI, Files, Gpus, Watched
+from tests.rows import each
 from tests.support import Node
 from wirewatch.collectors.nvlink.judge import error_limit
 from wirewatch.collectors.nvlink.model import DEFAULT_LIMITS, NvlinkPolicy
@@ -163,7 +164,7 @@ def test_a_port_is_slow_below_nine_tenths_of_its_rate(rate: str, slow: bool) -> 
     assert node.rules() == ({("infiniband.port_slow", "mlx5_0 port 1"): FAILED} if slow else {})
 
 
-@pytest.mark.parametrize(
+@each(
     ("counter", "bits"),
     [
         ("symbol_error", 16), ("link_error_recovery", 8), ("link_downed", 8), ("port_rcv_errors", 16),

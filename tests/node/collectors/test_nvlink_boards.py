@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tests.support import EPOCH, Node
 from wirewatch.collectors.nvlink import observed
 from wirewatch.collectors.nvlink.judge import LINK_ACTION, applicable
@@ -45,7 +46,7 @@ def active(node: Node, count: int, gpu: str = "*") -> None:
         node.change(f"gpu{gpu}/Field(165,{link})", "set", 0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "rate", "links"),
     [
         ("NVIDIA RTX A6000", A6000, 4),
@@ -213,7 +214,7 @@ def links(*states: tuple[int | Absent, float | Absent]) -> GpuLinks:
     return GpuLinks(False, known, traffic, {}, NOT_ASKED, NOT_ASKED, (), None, len(known), Supported())  # noqa: FBT003
 
 
-@pytest.mark.parametrize(
+@each(
     ("states", "rate"),
     [
         ([(1, 26e9), (0, 13e9), (0, 13e9)], 26e9),
@@ -276,7 +277,7 @@ def test_a_part_of_a_board_is_judged_by_gpus_that_are_not_split() -> None:
     assert node.rules() == {("nvlink.link_down", "0", "17", DEGRADED)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "partition"),
     [
         ({}, True),
@@ -382,7 +383,7 @@ def test_links_are_observed_on_gpus_that_were_read_and_are_whole() -> None:
 REGISTERED = Fabric(len(FABRIC_STATES) - 1, 0, 0, None, 0, "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "second", "virtual", "registered", "dark"),
     [
         ({"virtual": True}, {"virtual": True}, True, False, False),

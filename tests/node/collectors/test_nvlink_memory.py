@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.collectors.test_nvlink_boards import links
+from tests.rows import each
 from tests.support import Node
 from wirewatch.collectors.nvlink import COLLECTOR
 from wirewatch.collectors.nvlink.judge import LINK_DOWN, LINK_SLOW, _fabric_faults, _merge, forget, keep
@@ -87,7 +88,7 @@ def test_eleven_links_are_one_too_few_on_a_gpu_alone() -> None:
     assert node.findings()[0].evidence == "11 of 18 reported links up, 12 expected"
 
 
-@pytest.mark.parametrize(
+@each(
     ("counts", "due"),
     [
         ((12, 12, 0, 0), (12, 12, 0, 0)),
@@ -104,7 +105,7 @@ def test_two_gpus_share_a_bridge(counts: tuple[int, ...], due: tuple[int, ...]) 
     assert tuple(_due(H100_NVL, {str(i): n for i, n in enumerate(counts)}).values()) == due
 
 
-@pytest.mark.parametrize(
+@each(
     ("counts", "due"),
     [
         ((4, 4, 4, 3), (4, 4, 4, 4)),
@@ -319,7 +320,7 @@ def test_a_gpu_that_was_not_read_since_the_start_keeps_its_links_when_others_are
     assert {len(one.memory.seen_active) for one in left.values()} == {12}
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "status", "faults"),
     [
         (0, 5, []),

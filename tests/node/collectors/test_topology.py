@@ -6,6 +6,7 @@ import pytest
 
 from tests.node.collectors.drawn import Gpus, Watched
 from tests.node.collectors.test_gpudirect import GPUS, node_files
+from tests.rows import each
 from tests.support import Node
 from wirewatch.core.topology import NicPath, NvlinkWires, Topology
 from wirewatch.core.types import Absent, Health, Ok, Why
@@ -84,7 +85,7 @@ def test_a_gpu_that_answers_nothing_of_its_links_is_named() -> None:
     assert graph(node).unread == ("GPU-1",)
 
 
-@pytest.mark.parametrize(
+@each(
     ("mode", "split", "unread"),
     [
         ((0, 0), (), ()),
@@ -106,7 +107,7 @@ def test_wires_and_fabric_of_a_gpu_that_mig_splits_are_not_known(
     assert (graph(node).gpus[1].clique is None) is bool(split)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "address", "peer"),
     [
         (0, f"0000{GPUS[0].upper()}", "GPU-0"),

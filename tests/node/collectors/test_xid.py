@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.collectors.drawn import Gpus, Watched
+from tests.rows import each
 from tests.support import Node
 from wirewatch.collectors.xid import RULES
 from wirewatch.core import xids
@@ -71,7 +72,7 @@ def test_what_asks_for_no_reset_is_reported_for_a_day() -> None:
     assert node.rules() == {}
 
 
-@pytest.mark.parametrize("number", [43, 45, 121, 160, 162])
+@each("number", [43, 45, 121, 160, 162])
 def test_what_needs_nothing_is_counted_and_no_finding(number: int) -> None:
     node = watched(xid(number))
     assert node.poll(2) == ()
@@ -179,7 +180,7 @@ def test_events_of_nvml_that_come_together_are_one_incident() -> None:
     assert node.series("xid_events_total", xid="13") == [12]
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "health", "drained"),
     [
         (xid(145, rest="RLW_REMAP  Nonfatal XC1 i0 Link 00 (0x00000004 0x00000001)"), DEGRADED, False),
@@ -474,7 +475,7 @@ def test_nvml_and_the_kernel_s_log_ask_for_the_same_in_the_same_words(number: in
     assert by_log.evidence.startswith(finding.evidence)
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "alert"),
     [
         (13, "XidApplication"), (31, "XidApplication"), (79, "XidReboot"), (95, "XidReset"),

@@ -259,7 +259,7 @@ def test_a_program_s_line_is_no_event_and_one_that_looks_like_an_xid_is_counted(
     assert node.series("xid_events_total") == []
 
 
-@pytest.mark.parametrize("number", [74, *range(144, 150)])
+@each("number", [74, *range(144, 150)])
 def test_by_nvml_alone_what_its_text_decides_is_unknown_for_a_day(number: int) -> None:
     node = watched()
     node.log.absent = Absent(Why.DENIED, "/dev/kmsg: EPERM", 1)
@@ -315,13 +315,13 @@ IGNORED = (14, 37, 38, 43, 44, 66, 67, 92, 93, 106, 107, 108, 121, 141, 152, 153
 """What the catalogue says to ignore at once, without 63 (a reset waits) and 137 (one GPU repeats it)."""
 
 
-@pytest.mark.parametrize("number", IGNORED)
+@each("number", IGNORED)
 def test_what_the_catalogue_says_to_ignore_changes_no_health(number: int) -> None:
     assert xids.severity_of(number, "") is Severity.NOTED
     assert f"xid.{number}" not in {rule.name for rule in RULES}
 
 
-@pytest.mark.parametrize("kind", sorted(TEXTS))
+@each("kind", sorted(TEXTS))
 def test_every_text_that_is_reported_has_a_rule_with_its_health(kind: str) -> None:
     healths = {rule.name: rule.healths for rule in RULES}.get(f"kernel.{kind}", ())
     health = xids.HEALTH.get(TEXTS[kind].severity)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.core.linkcollector import NEW, POLLS, TIMEOUT, LinkFacts, Seen, bad, findings_of, poll, step
+from tests.rows import each
 from wirewatch.core.collector import BLIND_ACTION, Component, NodeState, blind_finding
 from wirewatch.core.fold import after, overdue
 from wirewatch.core.types import Absent, Health, Ok, Subject, Why
@@ -52,7 +53,7 @@ def test_a_blind_finding_says_why_and_what_to_do() -> None:
     assert blind.action == BLIND_ACTION[Why.TIMEOUT]
 
 
-@pytest.mark.parametrize("why", list(Why))
+@each("why", list(Why))
 def test_there_is_something_to_do_for_every_reason(why: Why) -> None:
     finding = blind_finding("links", Subject(gpu="3"), Absent(why))
     assert finding.action

@@ -86,7 +86,7 @@ def test_a_metric_is_refused_by_the_guard_that_it_breaks(
     assert len(faults_of(metric_faults, replace(metric), **changes)) == 1
 
 
-@pytest.mark.parametrize("label", TAKEN)
+@each("label", TAKEN)
 def test_a_label_that_the_scrape_adds_or_that_has_no_end_is_refused(label: str) -> None:
     with pytest.raises(ValueError, match=rf"^metric 'gpu_fan_speed_rpm': leave out the label {label}, since"):
         replace(SPEED, labels=("gpu", "uuid", label))
@@ -99,7 +99,7 @@ def test_another_unit_than_a_base_unit_is_refused_with_the_base_unit(odd: str) -
     assert BASE[odd] in UNITS
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "kind", "unit", "found"),
     [
         ("gpu_fan_speed_rpm", Kind.GAUGE, "rpm", "rpm"),
@@ -170,7 +170,7 @@ class Lax:
     """A policy that takes every key."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "said"),
     [
         ({"name": "fan-speed"}, "lower-case words joined by _"),
@@ -199,7 +199,7 @@ def test_a_collector_is_refused_by_the_guard_that_it_breaks(changes: dict[str, A
 OTHER = replace(FAN_SPEED, name="fans", metrics=(TURNS,), rules=())
 
 
-@pytest.mark.parametrize(
+@each(
     ("other", "said"),
     [
         (replace(OTHER, name="fan_speed"), "collector 'fan_speed': declare it once"),

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.rows import each
 from wirewatch.core.hostlist import HostlistError, compact, expanded, natural
 
 NAMES = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,4}(n[0-9]{1,2})?(-ib|\.x)?", fullmatch=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "names"),
     [
         ("gpu[001-003,007],a.b", "gpu001 gpu002 gpu003 gpu007 a.b"),
@@ -30,7 +31,7 @@ def test_lists_are_read_as_scontrol_reads_them(text: str, names: str) -> None:
     assert " ".join(expanded(text)) == names
 
 
-@pytest.mark.parametrize(
+@each(
     ("names", "text"),
     [
         ("gpu9 gpu10 gpu11 gpu8", "gpu[8-11]"),
@@ -47,7 +48,7 @@ def test_lists_are_written_with_their_padding(names: str, text: str) -> None:
     assert compact(names.split()) == text
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["", "a,,b", "a b", "gpu[1-3]-ib", "n[3-1]", "n[]", "n[1-", "a[1-99999]", "x[1-999][1-999]", "ä1", "-a"],
 )

@@ -90,7 +90,7 @@ def test_a_record_has_a_number_a_time_and_a_text_and_no_more() -> None:
     assert parse_record(raw("NVRM: hello")) == Record(1234, 98.5, "NVRM: hello")
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "text"),
     [
         ("6,0,0,-;hello\n", "hello"),
@@ -109,14 +109,12 @@ def test_a_record_is_read_with_any_flags_and_without_the_lines_of_its_device(giv
     assert record.text == text
 
 
-@pytest.mark.parametrize(
-    "given", ["", "\n", "hello", "6,7;hello", "6,7,0;hello", "6,x,0,-;hello", ";", " SUBSYSTEM=pci"]
-)
+@each("given", ["", "\n", "hello", "6,7;hello", "6,7,0;hello", "6,x,0,-;hello", ";", " SUBSYSTEM=pci"])
 def test_what_is_not_of_the_kernel_s_form_is_no_record(given: str) -> None:
     assert parse_record(given) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "pci", "number", "link", "message"),
     [
         (f"NVRM: Xid (PCI:{GPU}): 79, pid='<unknown>', name=<unknown>, {FELL}", GPU, 79, "", FELL),
@@ -152,7 +150,7 @@ def test_a_line_of_an_xid_says_which_gpu_which_number_which_link_and_what(
     assert replace(event(text), process="") == Event(XID, number, pci, link, message, 0.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("who", "process"),
     [
         ("pid=2280636, name=train.3, ", "2280636"), ("pid=42, ", "42"), ("pid='42', name=x, ", "42"),
@@ -185,7 +183,7 @@ def test_a_line_of_a_switch_is_not_one_of_a_gpu(text: str, pci: str, number: int
     assert (told.kind, told.number, told.pci, told.link) == (SXID, number, pci, link)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "pci"),
     [
         (f"NVRM: GPU 0000:18:00.0: {FELL}", "0000:18:00.0"),
@@ -253,7 +251,7 @@ def test_a_message_that_another_one_breaks_into_is_still_reported() -> None:
     assert [one.kind for one in told] == [XID, UNKNOWN]
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "NVRM: Xid (PCI:0000:18:00) 79, no colon",
@@ -280,7 +278,7 @@ def test_only_the_kernel_s_own_lines_are_events_and_another_s_xid_is_counted(fac
     assert not failed_starts([r for r in others if r])
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "cause"),
     [
         (f"NVRM: Xid (PCI:{GPU}): 45, pid=4711, name=train, Ch 00000008 caused by previous Xid 149", 149),
@@ -382,7 +380,7 @@ def test_named_messages_of_wires_are_wanted_and_understood(text: str, kind: str,
     assert (told.kind, told.pci, told.message) == (kind, pci, text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         # A card whose reads are all ones has this version, which is printed before its start.
@@ -407,7 +405,7 @@ def test_every_kind_of_named_message_is_among_these_tests() -> None:
     assert {kind for _, kind, _ in TOLD} == set(TEXTS)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build",
@@ -450,9 +448,7 @@ def test_the_rest_of_the_log_is_not_wanted(text: str) -> None:
     assert not wanted(raw(text))
 
 
-@pytest.mark.parametrize(
-    "word", ["None", "Drain P2P", "Drain and Reset", "GPU Reset Required", "Node Reboot Required"]
-)
+@each("word", ["None", "Drain P2P", "Drain and Reset", "GPU Reset Required", "Node Reboot Required"])
 def test_what_xid_154_asks_for_is_an_action_of_the_table(word: str) -> None:
     told = recovery_word(f"GPU recovery action changed from 0x0 (None) to 0x3 ({word})")
     assert told == word.lower()
@@ -503,27 +499,27 @@ def test_on_blackwell_s_nvlink_the_message_says_how_bad_it_is(
     assert severity_of(number, f"NETIR_LINK_EVT  {word}   XC0 i0 Link 09 (0x03f525c6 0x7)") is severity
 
 
-@pytest.mark.parametrize("number", range(144, 151))
+@each("number", range(144, 151))
 def test_on_blackwell_s_nvlink_the_message_says_what_to_do(number: int) -> None:
     assert "drain" in action_of(number, "RLW_REMAP  Fatal  XC0 i0 Link 00 (0x1)")
     for word in ("Nonfatal", "Non-fatal"):
         assert "drain" not in action_of(number, f"RLW_REMAP  {word}  XC0 i0 Link 00 (0x1)")
 
 
-@pytest.mark.parametrize("number", [20001, 10001, 10004, 20012, 28006])
+@each("number", [20001, 10001, 10004, 20012, 28006])
 def test_an_sxid_that_is_not_fatal_asks_for_no_drain(number: int) -> None:
     for message in ("Non-fatal, Link 32 egress error (First)", ""):
         assert xids.switch_row(number, message).severity is Severity.SERIOUS
         assert "drain" not in xids.switch_row(number, message).action
 
 
-@pytest.mark.parametrize("number", [11012, 12021, 15008, 19071, 24003, 10005, 22013])
+@each("number", [11012, 12021, 15008, 19071, 24003, 10005, 22013])
 def test_an_sxid_that_the_guide_ignores_is_noted(number: int) -> None:
     for message in ("Non-fatal, Link 57 Minion Link DLREQ interrupt", ""):
         assert xids.switch_row(number, message).severity is Severity.NOTED
 
 
-@pytest.mark.parametrize("number", [11012, 11001, 12020, 10003, 20034, 29999])
+@each("number", [11012, 11001, 12020, 10003, 20034, 29999])
 def test_an_sxid_that_calls_itself_fatal_is_so_and_asks_for_a_drain(number: int) -> None:
     row = xids.switch_row(number, "Fatal, Link 30 LTSSM Fault Up")
     assert row.severity is Severity.FATAL
@@ -539,7 +535,7 @@ def test_what_a_switch_does_not_say_of_its_error_the_table_does() -> None:
     assert not set(xids.SWITCH_FATAL) & set(xids.SWITCH_NONFATAL)
 
 
-@pytest.mark.parametrize("number", [74, *range(144, 150)])
+@each("number", [74, *range(144, 150)])
 def test_an_event_whose_text_decides_is_unread_without_it(number: int) -> None:
     assert severity_of(number, "") is Severity.UNREAD
     assert action_of(number, "") == xids.UNSAID
@@ -555,12 +551,12 @@ def test_elsewhere_the_word_in_the_message_changes_nothing() -> None:
     assert severity_of(43, "fatal") is Severity.NOTED
 
 
-@pytest.mark.parametrize("number", [48, 74, 79, 95, 119, 120, 140])
+@each("number", [48, 74, 79, 95, 119, 120, 140])
 def test_what_dcgm_fails_a_gpu_for_is_fatal_here(number: int) -> None:
     assert severity_of(number, "text") is Severity.FATAL
 
 
-@pytest.mark.parametrize("number", [48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 119, 120])
+@each("number", [48, 56, 57, 58, 62, 63, 64, 65, 68, 69, 73, 74, 79, 80, 81, 119, 120])
 def test_what_azure_looks_for_is_more_than_noted(number: int) -> None:
     """Without 92, which NVIDIA's catalogue says to ignore."""
     assert severity_of(number, "") in HEALTH
@@ -594,14 +590,14 @@ def test_every_entry_has_a_meaning_and_an_action_that_end_without_a_period(numbe
         assert not text.endswith((".", ",", ";"))
 
 
-@pytest.mark.parametrize("name", sorted(RECOVERIES))
+@each("name", sorted(RECOVERIES))
 def test_every_recovery_action_is_by_its_own_word_and_ends_without_a_period(name: str) -> None:
     wish = RECOVERIES[name]
     assert name == name.strip().lower() == wish.name
     assert not wish.action.endswith(".")
 
 
-@pytest.mark.parametrize("number", range(len(RECOVERY_ACTIONS)))
+@each("number", range(len(RECOVERY_ACTIONS)))
 def test_what_nvml_names_and_what_xid_154_says_are_one_action(number: int) -> None:
     name = RECOVERY_ACTIONS[number]
     words = name.replace("_", " ").title()
@@ -635,7 +631,7 @@ def test_which_xids_keep_jobs_away_which_degrade_and_which_are_the_application_s
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "kept"),
     [
         ("pci 0000:df:00.0: BAR 1 [mem size 0x2000000000 64bit pref]: can't assign; no space", True),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.node.core.scripted import ScriptedNvml
 from tests.node.core.strategies import ABSENT, JSON
+from tests.rows import each
 from wirewatch.core.nvml import (
     COUNT,
     FABRIC_STATES,
@@ -191,7 +192,7 @@ def test_only_a_text_passes_for_a_text(value: Json) -> None:
     assert told == value if isinstance(value, str) else isinstance(told, Absent)
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "memory"),
     [
         ([{"pid": 7, "usedGpuMemory": 5}, {"pid": 8, "usedGpuMemory": 0}], {7: 5, 8: 0}),
@@ -331,7 +332,7 @@ def test_another_gpu_in_the_same_place_is_another_gpu() -> None:
     assert node.gpus(before)[1].key == "GPU-new"
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "kernel"),
     [
         ("00000000:1B:00.0", "0000:1b:00.0"),
@@ -357,7 +358,7 @@ def test_a_gpu_without_a_readable_address_is_still_a_gpu(told: Json | Absent) ->
     assert node.gpus()[0] == Gpu(0, "GPU-0", "", "NVIDIA H200")
 
 
-@pytest.mark.parametrize("count", [LOST, "8", True, None, -1, 2**32 - 1])
+@each("count", [LOST, "8", True, None, -1, 2**32 - 1])
 def test_a_count_that_is_no_number_of_gpus_is_absent(count: Json | Absent) -> None:
     told = count_gpus(lambda _scope, _questions: [Answer(count)])
     assert isinstance(told, Absent)
@@ -422,7 +423,7 @@ def test_each_bad_yes_or_no_field_is_named_alone(shift: int, name: str) -> None:
     assert fabric_troubles(HEALTHY & ~(3 << shift) | 1 << shift) == (name,)
 
 
-@pytest.mark.parametrize(
+@each(
     ("configuration", "name"),
     [
         (2, "incorrect_sysguid"),
@@ -455,7 +456,7 @@ def test_names_of_states_can_be_label_values(names: tuple[str, ...]) -> None:
     assert all(name.isidentifier() and name.islower() for name in names)
 
 
-@pytest.mark.parametrize(
+@each(
     ("answer", "mode"),
     [
         ([0, 0], MigMode(now=False, later=False)), ([1, 0], MigMode(now=True, later=False)),
@@ -467,6 +468,6 @@ def test_mig_is_read_for_now_and_for_later(answer: Json | Absent, mode: MigMode)
     assert as_mig_mode(answer) == mode
 
 
-@pytest.mark.parametrize("answer", [[1], [1, 0, 0], 1, None, ["1", "0"], Absent(Why.TIMEOUT, "hangs")])
+@each("answer", [[1], [1, 0, 0], 1, None, ["1", "0"], Absent(Why.TIMEOUT, "hangs")])
 def test_a_mig_mode_that_cannot_be_read_is_not_known(answer: Json | Absent) -> None:
     assert isinstance(as_mig_mode(answer), Absent)

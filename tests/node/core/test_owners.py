@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.node.collectors.drawn import Files
+from tests.rows import each
 from wirewatch.core.owners import SLURM_CONFS, owner_of, process_owner, state_and_parent
 from wirewatch.core.types import Absent, Why
 
@@ -106,7 +107,7 @@ REAL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REAL)
+@each("case", REAL)
 def test_the_owner_is_in_the_control_group(case: str) -> None:
     text, owner = REAL[case]
     meant = f"container:{ID[:12]}" if owner == "c" else f"pod:{owner}" if owner in {POD, STATIC} else owner
@@ -140,7 +141,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("text", FORGED.values(), ids=FORGED)
+@each("text", FORGED.values(), ids=[*FORGED])
 def test_a_name_that_a_user_can_choose_names_nobody(text: str) -> None:
     assert owner_of(text) == ""
 
@@ -214,7 +215,7 @@ def test_a_process_that_cannot_be_read_has_no_owner() -> None:
     assert process_owner(Files(), 9) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("stat", "found"),
     [
         ("7 (a b) c) S 1 7 7 0", ("S", 1)), ("7 (x) T 4000", ("T", 4000)), ("7 (x) S", None), ("", None),

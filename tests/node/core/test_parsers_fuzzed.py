@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzzing import damaged
+from tests.rows import each
 from wirewatch.core.kernellog import Record, parse_events, parse_record, recovery_word, wanted
 from wirewatch.core.pci import Path, Place, acs_redirects, aer_total, generation, normal_pci, place, width
 from wirewatch.core.rdma import Rate, counter, number, parse_ibstat, physical_state, port_rate, port_state
@@ -312,7 +313,7 @@ def test_any_answer_of_sysfs_about_the_tree_is_understood_or_reported(
         assert found is resolved
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "nodes"),
     [("0", 1), ("0-1", 2), ("0-7", 8), ("0,2-3", 3), ("0-1,8-9", 4), ("", None), ("0-", None)],
 )

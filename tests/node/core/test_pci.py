@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.core.pci import (
     ACS_FLAGS,
     LANE_RATES,
@@ -141,7 +142,7 @@ pci0000:34 numa=-1
 HALF_TOLD = UNTOLD.replace("pci0000:34 numa=-1", "pci0000:34 numa=0")
 
 
-@pytest.mark.parametrize(
+@each(
     ("picture", "one", "other", "path", "bridges"),
     [
         (ONE_SWITCH, "gpu", "nic", Path.PIX, ["0000:18:00.0", "0000:18:01.0"]),
@@ -208,7 +209,7 @@ def test_the_best_of_many_paths_is_the_least() -> None:
     assert [path.name for path in Path] == ["PIX", "PXB", "PHB", "NODE", "SYS"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("resolved", "why"),
     [
         ("/sys/devices/virtual/net/lo", Why.UNSUPPORTED),
@@ -225,7 +226,7 @@ def test_a_device_that_is_not_on_pci_has_no_place(resolved: str, why: Why) -> No
     assert found.why is why
 
 
-@pytest.mark.parametrize(
+@each(
     ("resolved", "expected"),
     [
         (
@@ -259,7 +260,7 @@ def test_a_device_on_a_root_that_hangs_below_another_is_itself_and_not_the_contr
     assert (found.address, found.root) == ("10000:01:00.0", "pci10000:00")
 
 
-@pytest.mark.parametrize(
+@each(
     ("numa", "node"),
     [
         ("0", 0), ("1", 1), ("-1", None), ("", None), ("none", None), ("\N{SUPERSCRIPT TWO}", None),
@@ -274,7 +275,7 @@ def test_a_numa_node_is_known_only_when_it_is_a_number_from_zero(
     assert found.numa == node
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "normal"),
     [
         ("0000:18:00", "0000:18:00"),
@@ -291,7 +292,7 @@ def test_a_pci_address_is_the_same_in_nvml_s_and_in_the_kernel_s_form(given: str
     assert normal_pci(normal) == normal
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["", "GPU-0", "0000", "0000:18", "18:00.0", "0000:18:00.8", "0000:18:00.0 x", "xyzw:18:00.0", "N/A"],
 )
@@ -399,7 +400,7 @@ def express(code: int) -> bytes:
     return bytes(config)
 
 
-@pytest.mark.parametrize(
+@each(
     "capabilities",
     [
         ((0x100, ACS),),
@@ -421,7 +422,7 @@ def test_only_the_bits_that_send_peer_packets_up_are_reported(control: int) -> N
     assert set(told) == {name for name, bit in ACS_FLAGS.items() if control & bit}
 
 
-@pytest.mark.parametrize(
+@each(
     ("control", "flags"),
     [
         (0x01, ()),
@@ -443,7 +444,7 @@ def test_a_space_as_the_kernel_gives_it_without_privilege_is_denied_and_not_free
     assert told.why is Why.DENIED
 
 
-@pytest.mark.parametrize(
+@each(
     "config",
     [
         space(),
@@ -458,7 +459,7 @@ def test_a_device_without_acs_redirects_nothing(config: bytes) -> None:
     assert acs_redirects(config) == ()
 
 
-@pytest.mark.parametrize("size", [0x101, 0x148, 0x200, 0x2A0, 0x2A4, 0x2A7])
+@each("size", [0x101, 0x148, 0x200, 0x2A0, 0x2A4, 0x2A7])
 def test_a_space_that_ends_before_its_list_does_is_not_free_of_acs(size: int) -> None:
     told = acs_redirects(space((0x100, AER), (0x148, DSN), (0x2A0, ACS), control=0x1D, size=size))
     assert isinstance(told, Absent)
@@ -497,7 +498,7 @@ def test_a_list_that_goes_anywhere_ends(capabilities: list[tuple[int, int]], las
     assert isinstance(told, Absent) or set(told) <= set(ACS_FLAGS)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number"),
     [
         ("2.5 GT/s PCIe", 1),
@@ -516,7 +517,7 @@ def test_a_link_speed_is_a_generation_with_and_without_the_word_pcie(text: str, 
     assert generation(text) == number
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("Unknown", Why.UNSUPPORTED),
@@ -534,12 +535,12 @@ def test_what_is_no_link_speed_has_no_generation(text: str, why: Why) -> None:
     assert told.why is why
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 12, 16, 32])
+@each("lanes", [1, 2, 4, 8, 12, 16, 32])
 def test_a_link_width_is_a_number_of_lanes(lanes: int) -> None:
     assert width(str(lanes)) == lanes
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("0", Why.UNSUPPORTED),
@@ -616,9 +617,7 @@ def test_names_of_errors_may_have_spaces_as_in_the_kernel_s_own_document() -> No
     assert aer_total(LONG_NAMES) == 2
 
 
-@pytest.mark.parametrize(
-    "text", ["", "0", "RxErr", "RxErr x", "RxErr -1", CORRECTABLE.replace("BadTLP 0", "BadTLP")]
-)
+@each("text", ["", "0", "RxErr", "RxErr x", "RxErr -1", CORRECTABLE.replace("BadTLP 0", "BadTLP")])
 def test_what_is_no_list_of_errors_is_malformed_and_not_zero(text: str) -> None:
     told = aer_total(text)
     assert isinstance(told, Absent)

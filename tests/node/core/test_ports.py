@@ -5,6 +5,7 @@ from hypothesis import given
 
 from tests.node.core.questions import parse_question
 from tests.node.core.strategies import QUESTIONS
+from tests.rows import each
 from wirewatch.core.ports import ALL_LINKS, Gpu, Question
 
 
@@ -25,7 +26,7 @@ def test_the_text_of_a_question_is_what_recordings_and_overlays_hold(question: Q
     assert str(question) == text
 
 
-@pytest.mark.parametrize("text", ["", "UUID", "UUID(", "UUID()x", "gpu0/UUID()", "two words()"])
+@each("text", ["", "UUID", "UUID(", "UUID()x", "gpu0/UUID()", "two words()"])
 def test_what_is_no_question_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a question"):
         parse_question(text)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from tests.node.core.strategies import JSON
 from tests.node.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.rows import each
 from wirewatch.core.hostlink import HostCopies, HostMoved, HostPath, Pcie
 from wirewatch.core.probe import (
     MIB,
@@ -45,7 +46,7 @@ ALL: Mapping[str, Probed] = {
 }
 
 
-@pytest.mark.parametrize("name", ALL)
+@each("name", ALL)
 def test_a_probe_is_read_back_as_it_was_written(name: str) -> None:
     assert PROBED.validate_json(PROBED.dump_json(ALL[name])) == ALL[name]
     # As a recording holds it: by way of Python's own JSON.
@@ -102,7 +103,7 @@ def test_one_changed_value_makes_it_another_probe_or_none(which: int, place: int
     _one_or_none(json.dumps(tree))
 
 
-@pytest.mark.parametrize("key", ["schema", "outcome", "plan", "gpus", "conditions", "held_seconds", "forced"])
+@each("key", ["schema", "outcome", "plan", "gpus", "conditions", "held_seconds", "forced"])
 def test_what_lacks_a_part_or_has_one_more_is_no_probe(key: str) -> None:
     tree = json.loads(TEXTS[0])
     for wrong in ({k: v for k, v in tree.items() if k != key}, {**tree, f"{key}_2": 1}, {**tree, key: None}):
@@ -110,7 +111,7 @@ def test_what_lacks_a_part_or_has_one_more_is_no_probe(key: str) -> None:
             PROBED.validate_json(json.dumps(wrong))
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", '"1.5"', "true"])
+@each("number", ["NaN", "Infinity", "1e999", '"1.5"', "true"])
 def test_seconds_are_finite_numbers(number: str) -> None:
     with pytest.raises(ValidationError):
         PROBED.validate_json(TEXTS[0].replace('"seconds":1.4955', f'"seconds":{number}'))

@@ -43,7 +43,7 @@ WIDTHS = (1, 2, 4, 8, 12)
 RATES = [(speed, lanes, rate * lanes) for speed, rate in LANE_RATES.items() for lanes in WIDTHS]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "name"),
     [
         ("0: NOP", "nop"),
@@ -58,7 +58,7 @@ def test_every_state_of_a_port_has_a_name(text: str, name: str) -> None:
     assert port_state(text) == name
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "name"),
     [
         ("0: <unknown>", "unknown"),
@@ -75,9 +75,7 @@ def test_every_physical_state_of_a_port_has_a_name(text: str, name: str) -> None
     assert physical_state(text) == name
 
 
-@pytest.mark.parametrize(
-    "text", ["", "ACTIVE", "4", "4 ACTIVE", "-1: DOWN", "9: UNKNOWN", "unknown", ": DOWN"]
-)
+@each("text", ["", "ACTIVE", "4", "4 ACTIVE", "-1: DOWN", "9: UNKNOWN", "unknown", ": DOWN"])
 def test_a_state_that_is_none_of_the_kernel_s_is_malformed(text: str) -> None:
     told = port_state(text)
     assert isinstance(told, Absent)
@@ -108,7 +106,7 @@ def test_every_width_at_every_speed_is_a_rate_in_bytes_per_second(
     assert str(rate) == f"{gbps:g} Gb/s ({lanes}X {speed})"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "rate", "words"),
     [
         ("2.5 Gb/sec (1X SDR)", Rate(312.5e6, 1, "SDR"), "2.5 Gb/s (1X SDR)"),
@@ -128,7 +126,7 @@ def test_a_rate_is_read_and_shown_to_people(text: str, rate: Rate, words: str) -
     assert str(told) == words
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -153,12 +151,12 @@ def test_a_rate_for_people_has_no_more_digits_than_it_needs() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [0, 15, 255, 65535, 2**32 - 1, 230539874932483, 2**64 - 1])
+@each("value", [0, 15, 255, 65535, 2**32 - 1, 230539874932483, 2**64 - 1])
 def test_a_counter_is_its_number(value: int) -> None:
     assert counter(str(value)) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("N/A (no PMA)", Why.UNSUPPORTED),
@@ -176,14 +174,12 @@ def test_a_counter_that_is_not_there_is_not_zero(text: str, why: Why) -> None:
     assert told.why is why
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("0x4b", 75), ("0x0", 0), ("0xffff", 65535), ("75", 75), ("0", 0)]
-)
+@each(("text", "value"), [("0x4b", 75), ("0x0", 0), ("0xffff", 65535), ("75", 75), ("0", 0)])
 def test_a_lid_is_read_in_either_notation(text: str, value: int) -> None:
     assert number(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "4b", "0x", "lid", "1.5", "unknown"])
+@each("text", ["", "4b", "0x", "lid", "1.5", "unknown"])
 def test_what_is_no_number_is_malformed(text: str) -> None:
     told = number(text)
     assert isinstance(told, Absent)
@@ -294,7 +290,7 @@ def test_devices_and_ports_are_reported_in_bytes_per_second_and_by_the_names_of_
     }
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         TWO.replace("\t", " " * 8),
@@ -330,7 +326,7 @@ def test_a_device_without_ports_is_a_device() -> None:
     assert told.ports == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("rate", "value"),
     [("2.5", 312.5e6), ("10", 1.25e9), ("40 (FDR10)", 5e9), ("56", 7e9), ("100", 12.5e9), ("800", 100e9)],
 )
@@ -346,7 +342,7 @@ def test_every_state_that_ibstat_prints_has_the_name_of_sysfs(printed: str, stat
     assert understood(device("mlx5_0", port(state=printed))).ports["mlx5_0", "1"].state == state
 
 
-@pytest.mark.parametrize(
+@each(
     ("printed", "physical"),
     [
         ("No state change", ""),
@@ -363,7 +359,7 @@ def test_every_physical_state_that_ibstat_prints_has_the_name_of_sysfs(printed: 
     assert understood(device("mlx5_0", port(physical=printed))).ports["mlx5_0", "1"].physical == physical
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "\t\tState: ???",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.core.statistics import (
     Streak,
     Window,
@@ -116,7 +117,7 @@ def test_what_a_late_reading_shows_is_said_with_the_time_that_passed() -> None:
     assert read_at([(15, 3), (15, 9)], 60.0).words(60.0) == "12 in 60 s"
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "words"),
     [(0.4, "0.4 s"), (74.0, "74 s"), (5_400.0, "90 min"), (21_660.0, "6 h"), (259_200.0, "3 days")],
 )

@@ -25,6 +25,7 @@ from tests.node.busbw.nodes import (
     switched,
     uuid,
 )
+from tests.rows import each
 from tests.support import Node
 from wirewatch.core.pci import Path
 from wirewatch.core.topology import (
@@ -43,7 +44,7 @@ from wirewatch.core.topology import (
 from wirewatch.core.types import Absent, Ok
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "links"),
     [
         ("NVIDIA H100 80GB HBM3", 18),
@@ -67,7 +68,7 @@ def test_a_product_on_a_baseboard_has_one_right_number_of_links(name: str, links
     assert product.counts == (links,)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "NVIDIA H100 PCIe",
@@ -93,7 +94,7 @@ def test_an_h100_card_with_three_bridges_and_six_idle_links_is_healthy() -> None
     assert {12, 18} <= set(product.counts)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     ["NVIDIA L40S", "NVIDIA L4", "NVIDIA A10", "NVIDIA A16", "Tesla T4", "NVIDIA GeForce RTX 4090", ""],
 )
@@ -141,7 +142,7 @@ def tried(topology: Topology) -> tuple[Group, ...]:
     return groups(topology, islands(topology))
 
 
-@pytest.mark.parametrize(
+@each(
     ("topology", "expected"),
     [
         (switched(H200, 8), [(WireKind.SWITCH, (0, 1, 2, 3, 4, 5, 6, 7))]),
@@ -285,7 +286,7 @@ def test_two_switches_of_four_are_three_groups() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("count", "each", "crossing"),
     [(2, 2, Path.PIX), (4, 2, Path.NODE), (8, 2, Path.SYS), (4, 4, Path.PIX), (3, 1, Path.SYS)],
 )
@@ -308,7 +309,7 @@ def test_a_crossing_is_not_known_where_the_hypervisor_hides_the_places() -> None
     assert isinstance(tried(bridged(A100_CARD, 2))[0].crossing, Absent)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "live", "links"),
     [
         (H200, 18, 18), (H200, 17, 18), (H200, 0, 18), (H100_NVL, 11, 12), (H100_NVL, 12, 12),

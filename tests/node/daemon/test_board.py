@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tests.support import EPOCH, StillClock
 from wirewatch.catalogue import components
 from wirewatch.core.collector import AnyCollector, Component
@@ -78,7 +79,7 @@ def test_nobody_need_listen() -> None:
     assert board.state.components["pcie"] == WELL
 
 
-@pytest.mark.parametrize(
+@each(
     ("pcie", "gpu", "done"),
     [
         ({}, {}, False),

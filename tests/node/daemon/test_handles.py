@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tests.support import StillClock
 from wirewatch.catalogue import discover
 from wirewatch.core.types import Absent, Why
@@ -39,7 +40,7 @@ class Parts:
         )
 
 
-@pytest.mark.parametrize(
+@each(
     ("parts", "here", "there", "left"),
     [
         (Parts(), False, False, HandleRelease()),

@@ -2,8 +2,7 @@
 
 from types import ModuleType
 
-import pytest
-
+from tests.rows import each
 from wirewatch.cli import orders
 from wirewatch.daemon import (
     baselines,
@@ -21,7 +20,7 @@ from wirewatch.daemon import (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("module", "limits"),
     [
         (log, {"MINUTE": 60.0, "KINDS": 500, "ROOM": 256 << 10, "PATIENCE": 0.05, "_BEGINNING": 60,

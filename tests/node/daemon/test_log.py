@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.node.hw.children import until
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch.daemon import log as logs
 from wirewatch.daemon.log import (
     BYTES,
@@ -320,7 +321,7 @@ def record(message: str, raised: Any = None, name: str = "a", line: int = 1) -> 
 ODD = (ValueError, ValueError("x"), None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other", "same"),
     [
         (record("socket 7 of 9"), record("socket 12 of 13"), True), (record("socket"), record("file"), False),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.node.collectors.drawn import Files, Gpus, Watched
 from tests.patience import HANGS
+from tests.rows import each
 from tests.support import Node, StillClock
 from wirewatch.catalogue import components
 from wirewatch.collectors.infiniband import COLLECTOR as INFINIBAND
@@ -45,7 +46,7 @@ def dmi(uuid: str = "", serial: str = "", *guids: str) -> Files:
     return files
 
 
-@pytest.mark.parametrize(
+@each(
     "uuid",
     ["", "not set", "0" * 8 + "-0000-0000-0000-" + "0" * 12, "ffffffff-ffff-ffff-ffff-ffffffffffff",
      "03000200-0400-0500-0006-000700080009", "To be filled by O.E.M."],
@@ -54,7 +55,7 @@ def test_what_firmware_says_before_anyone_has_told_it_is_no_system_uuid(uuid: st
     assert read_machine(dmi(uuid.upper())) == Machine()
 
 
-@pytest.mark.parametrize(
+@each(
     "serial",
     ["", "None", "N/A", "Default string", "To be filled by O.E.M.", "Not Specified", "0123456789",
      "123456789", "System Serial Number", "00000000", "XXXXXXX", "1234", "Not Applicable", ".......",
@@ -93,7 +94,7 @@ def test_a_card_whose_driver_hangs_is_not_waited_for_and_hides_no_other_part() -
     assert identify_machine(files) == Machine(ONE, ("board:WM21CS600123",))
 
 
-@pytest.mark.parametrize(
+@each(
     ("kept", "now", "other"),
     [
         (Machine(ONE), Machine(ONE), False),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.node.kubernetes.views import FAILED, OK, UNKNOWN
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.daemon.board import ReportSource
@@ -151,7 +152,7 @@ def test_the_watchdog_of_another_process_is_not_ours(manager: tuple[socket.socke
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("value", [None, "", "/", "@", "vsock:2:1234", "relative"])
+@each("value", [None, "", "/", "@", "vsock:2:1234", "relative"])
 def test_without_a_manager_there_is_nobody_to_tell(value: str | None) -> None:
     environ = {} if value is None else {"NOTIFY_SOCKET": value}
     assert Notifier.of_environment(environ) is None

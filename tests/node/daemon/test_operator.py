@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tests.support import EPOCH, Node, StillClock
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.pairs import Measure, PartKind, Way
@@ -217,7 +218,7 @@ def no_document(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairsresult, "findings", lambda *_: None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("later", "refused"),
     [
         (0.0, ""),

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.patience import HANGS, patient
+from tests.rows import each
 from tests.support import Node
 from wirewatch.catalogue import components
 from wirewatch.cli.hardware import replayed
@@ -191,7 +192,7 @@ def test_a_collector_that_raises_says_so_in_its_finding() -> None:
     assert "KeyError" in finding.evidence
 
 
-@pytest.mark.parametrize("name", [c.name for c in components()])
+@each("name", [c.name for c in components()])
 def test_nothing_is_healthy_before_the_first_poll(name: str) -> None:
     board = Board(components(), SystemClock())
     assert board.state.components[name].health is Health.UNKNOWN

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.node.daemon.test_schedule import collector, run
 from tests.patience import HANGS
+from tests.rows import each
 from tests.support import Node, StillClock
 from wirewatch.core.collector import APART, AnyCollector
 from wirewatch.core.ports import Hardware
@@ -255,7 +256,7 @@ def test_a_kick_at_the_very_end_does_not_keep_it_alive() -> None:
     assert made.clock.seconds < 40.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("turns", "wait"),
     [
         ([], 0.0),

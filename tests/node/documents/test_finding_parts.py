@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.node.probe.drawn import drawn, on_switch
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.infiniband.model import RdmaIdentity
@@ -82,7 +83,7 @@ def facts(here: NodeParts, subject: Subject, *names: str, collector: str = "some
     return tuple(str(found[name].value or found[name].unknown) for name in names)
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "one", "kind", "device"),
     [
         ("a GPU with a UUID alone", standing(Subject(uuid="GPU-0")), "gpu", ""),
@@ -130,7 +131,7 @@ GPU_NAMES = ("product", "serial", "board_part_number", "module_id", "vbios", "pc
 PATH = "pci0000:15 / 0000:15:01.0 / 0000:16:00.0 / 0000:18:00.0"
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "here", "subject", "told"),
     [
         ("known", HERE, Subject("0", "GPU-0"),
@@ -167,7 +168,7 @@ def placed(place: Place) -> NodeParts:
     return replace(HERE, graph=replace(GRAPH, nics=nics))
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "here", "device", "told"),
     [
         ("all is known", placed(replace(NIC_PLACE, numa=1)), "mlx5_0",
@@ -195,7 +196,7 @@ ABSENT_PORT = "the port was absent when the topology was last read"
 VITAL = "no file has it; as root: `lspci -vvs {}` (Vital Product Data)"
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "here", "subject", "told"),
     [
         ("known", HERE, Subject(device="mlx5_0", port="1"),
@@ -214,7 +215,7 @@ def test_facts_of_a_card(why: str, here: NodeParts, subject: Subject, told: tupl
     assert found == (*told[:5], VITAL.format(told[5]), *told[6:]), why
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "here", "device", "told"),
     [
         ("above all", HERE, BRIDGE, (BRIDGE, "pci0000:15 / 0000:15:01.0", "GPU 0, GPU 1, mlx5_0")),
@@ -264,7 +265,7 @@ def of(one: Component, subject: Subject) -> list[tuple[str, float | None]]:
     return [(number.name.removeprefix("wirewatch_"), number.value) for number in found]
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "subject", "told"),
     [
         ("a GPU by its name, without its links", Subject("9", "GPU-0"),
@@ -355,7 +356,7 @@ PART = Subject("0", "GPU-0", "7")
 EMPTY = component()
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "one", "told"),
     [
         ("no probe yet", replace(EMPTY, memory=ProbeMemory()), "no complete probe is known"),
@@ -425,7 +426,7 @@ def test_each_gpu_has_its_own_clock() -> None:
     assert found == [1e9, 1e9 + 1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "state", "at"),
     [
         ("of the last probe", NodeState({"some": replace(PROBE, name="some")}), EPOCH - 50),

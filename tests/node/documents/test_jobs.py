@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.jobs import RefusedRing, Ring, RingCounts, RingReading, RingsReading, RingState
 from wirewatch.core.types import Absent, Why
@@ -27,7 +28,7 @@ def document(found: RingsReading | Absent, carriers: Carriers | None = None) -> 
     return jobs_status("/run/rings", found, carriers or Carriers(), ["remark"], (EPOCH, 100.0))
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "ring", "status"),
     [
         ("all is known", RING, STATUS),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.probe.drawn import drawn, on_switch
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
@@ -26,7 +27,7 @@ def probed(memory: ProbeMemory | None) -> NodeState:
     return NodeState() if memory is None else NodeState({PROBE_NAME: Component(PROBE_NAME, memory)})
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "memory", "required", "found", "exempt"),
     [
         ("probing is off", None, False, None, False),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.node.probe.drawn import broken, drawn, gloo, on_switch
 from tests.node.probe.overnetwork import over_network
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.references import Confidence
@@ -103,7 +104,7 @@ EXPECTED = Expectation(100e9, 110e9, "Ring", Confidence.MEASURED, "a source", ("
 MEASURED = next(one for one in measure(TWO) if not one.latency)
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "told"),
     [
         ("expected", {"expected": EXPECTED}, (100e9, "Ring", "measured", ["how it follows"], "")),
@@ -211,7 +212,7 @@ def test_runs_side_by_side_say_what_ran_and_what_did_not() -> None:
     assert found[0].results
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "result", "told"),
     [
         ("it ran", ProbeResult(EPOCH, TWO, (), None), ("ok", "", None)),

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from tests.node.cli.topnodes import collector, snapshot
 from tests.node.jobs.explain.drawn import NOW
+from tests.rows import each
 from wirewatch.documents.health import Gate, GpuStatus, HeadlineProbe, PathStatus, PortStatus, StatusDocument
 from wirewatch.documents.probed import refused
 from wirewatch.documents.probes import CollectiveResult, ProbeDocument, ProbesDocument
@@ -38,7 +37,7 @@ NONE = (None,) * 9
 A = "gpu=0 uuid=A"
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "samples", "gpus"),
     [
         (
@@ -108,7 +107,7 @@ def result(op: str, size: int, ranks: int) -> CollectiveResult:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "last", "best"),
     [
         ("no probe", None, None),
@@ -134,7 +133,7 @@ def test_a_probe_of_a_moment_ahead_is_no_second_old() -> None:
     assert found.age_seconds == 0.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "age", "error"),
     [
         ({}, 0.0, ""),

@@ -6,6 +6,7 @@ import pytest
 
 from tests.node.goldens import made
 from tests.node.jobs.explain.cases import CASES, printed
+from tests.rows import each
 from tests.support import Node
 from wirewatch.hw.recording import bundled_names, load_recording
 
@@ -21,7 +22,7 @@ def test_a_finding_is_shown_as_the_golden_text(name: str) -> None:
     _same(made.HERE / f"finding-{name}.txt", made.shown(name))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_a_job_is_explained_as_the_golden_text(name: str) -> None:
     _same(made.HERE / "explain" / f"{name}.txt", printed()[name])
 

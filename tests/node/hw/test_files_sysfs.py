@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import LIMIT, SystemSysfs, absent_errno
 
@@ -123,7 +124,7 @@ def test_the_real_machine_answers() -> None:
     assert SystemSysfs().link("/proc/self") == f"/proc/{os.getpid()}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "why"),
     [
         (errno.ENOENT, Why.MISSING), (errno.ENODEV, Why.LOST), (errno.ENXIO, Why.LOST),

@@ -2,14 +2,13 @@
 
 from types import ModuleType
 
-import pytest
-
+from tests.rows import each
 from wirewatch.cli import orders
 from wirewatch.hw import command, files, kubelet, overlay, replay, slurm
 from wirewatch.hw.nvml import child, client, library, process
 
 
-@pytest.mark.parametrize(
+@each(
     ("module", "limits"),
     [
         (command, {"DEADLINE": 5.0, "KILL_WAIT": 0.5, "LIMIT": 1 << 20}),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.node.hw.masks import mask
+from tests.rows import each
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.masking import Masker, shape
@@ -181,7 +182,7 @@ def test_names_inside_structures_are_masked_and_states_are_not(question: str, an
         assert len(str(after[name])) == len(str(value))
 
 
-@pytest.mark.parametrize(
+@each(
     ("port", "question", "answer"),
     [
         (NVML, "gpu0/Name()", "NVIDIA H200"),
@@ -335,7 +336,7 @@ RAS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "told"),
     [
         ("all of it", {}, {"host": "192.0.2.2", "address": "192.0.2.2:28028", "uid": 1000}),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.node.hw.recordings import Time, Told, one_change, overlay_file, player, recording
+from tests.rows import each
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Health, Json, Subject, Why
 from wirewatch.hw.nvml.protocol import Source
@@ -258,7 +259,7 @@ def changed(
     return Player(recording([0.0], {POWER: {0: value}}), lambda: 0.0, [overlay]).answer(key).value
 
 
-@pytest.mark.parametrize(
+@each(
     ("action", "argument", "value", "told"),
     [
         ("scale", 0.5, 101, 50),
@@ -314,7 +315,7 @@ def test_a_play_is_steady_once_all_has_begun_and_ended(start: float, until: floa
     assert Player(SMALL, lambda: 0.0, (Overlay("drawn", "", changes),)).steady == steady
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "grows"),
     [
         (BYTES, True),
@@ -352,7 +353,7 @@ def answered(action: str, argument: Any, key: Key = POWER) -> Answer:
 FILE: Key = ("sysfs", "read /sys/class/dmi/id/product_name")
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "key", "strict", "answer"),
     [
         ("a file that recordings did not ask for at first", FILE, True, "not in recording small"),
@@ -394,7 +395,7 @@ def test_counters_go_on_in_a_loop_and_nothing_else_changes_before_it() -> None:
 NEWS: Key = ("rings", "Rings()")
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "seconds", "loop", "came"),
     [
         ("at first", 0.0, False, [(0, 0, 1)]),
@@ -414,7 +415,7 @@ def test_what_came_until_now(
     assert player(small, Time(seconds)).came(POWER) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "one", "values"),
     [
         ("a value, from its time on", AnswerChange("rings", "*", "add", 5, start=10.0), [1, 7]),

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.core.strategies import JSON, QUESTIONS
+from tests.rows import each
 from wirewatch.core.ports import Answer
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.hw import recording as recordings
@@ -224,9 +225,7 @@ def test_a_line_and_a_file_may_be_as_long_as_is_said(monkeypatch: pytest.MonkeyP
             read(long)
 
 
-@pytest.mark.parametrize(
-    ("value", "found"), [("12", 12), ("1.5", None), (12, 12), (True, None), (1.5, None), (None, None)]
-)
+@each(("value", "found"), [("12", 12), ("1.5", None), (12, 12), (True, None), (1.5, None), (None, None)])
 def test_a_whole_number_is_one_as_text_too(value: Any, found: int | None) -> None:
     assert number(value) == found
 

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from tests.node.hw.recordings import Time, Told, one_change, player, recording
 from tests.node.probe.drawn import drawn, on_switch
+from tests.rows import each
 from wirewatch.core.ports import ALL_LINKS, Answer, Gpu, Order, Pod, Question, SlurmJob
 from wirewatch.core.probe import Probed
 from wirewatch.core.types import Absent, Json, Why
@@ -140,7 +141,7 @@ def test_a_loop_of_the_bundled_recording_continues_everything_that_counts_on_the
     assert moved == 16
 
 
-@pytest.mark.parametrize(
+@each(
     ("port", "question", "counts"),
     [
         ("nvml", f"gpu3/{Question('Field', (138, ALL_LINKS))}", True),
@@ -283,7 +284,7 @@ def _without(row: Any, name: str, *values: Any) -> list[Json]:
     return [rest, *({**row, name: value} for value in values)]
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         "pods", 3, {"namespace": "ml"}, [None], ["train-0"],
@@ -298,7 +299,7 @@ def test_recorded_pods_of_the_wrong_shape_are_malformed(answer: Json) -> None:
     assert told.why is Why.MALFORMED
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     ["jobs", 3, {"id": "7"}, [None], *([row] for row in _without(
         {"id": "7", "state": "RUNNING", "gpus": [0]}, "gpus", 0, "0", ["0"], [True], [0.5])

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch.core.ports import Output, SlurmJob
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.slurm import (
@@ -61,7 +62,7 @@ def group(nodes: str, gres: str, word: str = "GRES") -> str:
     return f"Nodes={nodes} CPU_IDs=0-3,8 Mem=0 {word}={gres}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("gres", "numbers"),
     [
         ("", ()),
@@ -83,7 +84,7 @@ def test_numbers_of_gpus_are_read(gres: str, numbers: tuple[int, ...]) -> None:
     assert gpu_numbers(gres) == numbers
 
 
-@pytest.mark.parametrize(
+@each(
     "gres",
     ["gpu:4", "gpu:h200:4(S:0-1)", "gpu:2(IDX:N/A)", "gpu(IDX:)", "gpu:2(IDX:0-)", "gpu:2(CNT:2)", "gpu",
      "gpu:2(IDX:3-2)", "shard:h200:2(1/4,1/4)", "gpu:h200:1(IDX:0),shard:2", "gpu:1(IDX:x)"],
@@ -122,7 +123,7 @@ def test_any_text_is_numbers_or_not_known(text: str) -> None:
     assert told is None or list(told) == sorted(set(told))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "hosts"),
     [
         ("gpu-a", "gpu-a"),
@@ -141,7 +142,7 @@ def test_a_node_is_found_in_a_list_of_hosts(name: str, hosts: str) -> None:
     assert in_hostlist(name, hosts)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "hosts"),
     [
         ("gpu-a", ""),
@@ -196,9 +197,7 @@ def test_a_job_without_gpus_holds_none() -> None:
     assert parse_job(job(group("gpu-a", "")), "9", "gpu-a") == ()
 
 
-@pytest.mark.parametrize(
-    "text", ["", job(""), job(group("gpu-b", "gpu:1(IDX:0)")), job(group("gpu-a", "gpu:1")), "nonsense"]
-)
+@each("text", ["", job(""), job(group("gpu-b", "gpu:1(IDX:0)")), job(group("gpu-a", "gpu:1")), "nonsense"])
 def test_a_job_that_does_not_give_its_gpus_here_is_not_known(text: str) -> None:
     assert parse_job(text, "9", "gpu-a") is None
 
@@ -244,14 +243,14 @@ def test_a_node_without_gres_counts_no_gpus() -> None:
     assert node(gres="nic:2", used="nic:0").counts is False
 
 
-@pytest.mark.parametrize("text", ["", "gpu-a", "Node gpu-a not found", "State=IDLE", "Gres=gpu:4"])
+@each("text", ["", "gpu-a", "Node gpu-a not found", "State=IDLE", "Gres=gpu:4"])
 def test_what_is_no_node_is_malformed(text: str) -> None:
     told = parse_node(text)
     assert isinstance(told, Absent)
     assert told.why is Why.MALFORMED
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "used", "gres", "idle"),
     [
         ("IDLE", "gpu:h200:0(IDX:N/A)", "gpu:h200:4", True),
@@ -290,7 +289,7 @@ def test_the_queue_gives_the_jobs_that_hold_the_node(jobs: list[tuple[int, str]]
     assert parse_queue(text) == [(str(number), state) for number, state in jobs if state in HELD]
 
 
-@pytest.mark.parametrize("line", ["9", "9_1 RUNNING", "RUNNING 9", "9 running", "slurm_load_jobs error: x"])
+@each("line", ["9", "9_1 RUNNING", "RUNNING 9", "9 running", "slurm_load_jobs error: x"])
 def test_a_queue_with_a_line_that_is_no_job_is_malformed(line: str) -> None:
     told = parse_queue(f"8 RUNNING\n{line}\n")
     assert isinstance(told, Absent)
@@ -300,7 +299,7 @@ def test_a_queue_with_a_line_that_is_no_job_is_malformed(line: str) -> None:
 R, CG = "RUNNING", "COMPLETING"
 
 
-@pytest.mark.parametrize(
+@each(
     ("seen", "jobs", "gpus"),
     [
         (node("MIXED", "gpu:2(IDX:0-1)"), [(R, (0, 1))], "nobody"),
@@ -333,7 +332,7 @@ def test_every_gpu_that_is_used_is_held_by_a_job(used: set[int], jobs: list[set[
     assert used <= {number for holder in holders for number in holder.gpus or ()}
 
 
-@pytest.mark.parametrize(
+@each(
     ("err", "why"),
     [
         ("slurm_load_node error: Unable to contact slurm controller (connect failure)", Why.LOST),
@@ -630,7 +629,7 @@ def asked(said: Said, *, name: str = "", deadline: float = 60.0) -> Sequence[Slu
 REFUSED = Output(1, "", "slurm_load_jobs error: Invalid job id specified")
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "steps", "name", "answer", "asks"),
     [
         ("idle", {"aliases": "gpu-a", "node": IDLE}, "", (), ["aliases", "node"]),

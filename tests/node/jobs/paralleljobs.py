@@ -79,6 +79,17 @@ class DrawnRing:
     calls: list[TimedCollective] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     made: list[tuple[float, str, int]] = field(default_factory=list)
+    """The end, operation and bytes of what is not counted yet."""
+    counts: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+
+    def count(self, mono: float) -> None:
+        """Count what has ended by then."""
+        for end, op, size in self.made:
+            if end <= mono:
+                self.counts[op] += 1
+                self.bytes[op] += size
+        self.made = [one for one in self.made if one[0] > mono]
 
 
 Action = tuple[int, float, str, int]
@@ -304,21 +315,13 @@ class ParallelJob:
         for one in self.rings.values():
             seen = after.get(one.ring.name, 0)
             new = one.calls[seen : bisect_right(one.ends, mono)]
-            made = [(op, size) for end, op, size in one.made if end <= mono]
+            one.count(mono)
+            sends = one.counts["sendrecv"]
             counts = RingCounts(
-                written=len(one.calls), enqueued=sum(op != "sendrecv" for op, _ in made),
-                sends=sum(op == "sendrecv" for op, _ in made), windows=len(one.calls),
-                calls=dict(Counter(op for op, _ in made)),
-                bytes=_bytes(made),
+                written=len(one.calls), enqueued=one.counts.total() - sends, sends=sends,
+                windows=len(one.calls), calls=dict(one.counts), bytes=dict(one.bytes),
             )  # fmt: skip
             yield RingReading(replace(one.ring, counts=counts), tuple(new), last=seen + len(new))
-
-
-def _bytes(made: list[tuple[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for op, size in made:
-        total[op] += size
-    return dict(total)
 
 
 class ParallelNode:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.node.collectors.drawn import Files, Gpus, Watched
 from tests.node.jobs.burstlooks import DrawnJob, as_json
+from tests.rows import each
 from tests.support import Node
 from wirewatch.core.collector import APART, GpuReading
 from wirewatch.core.nvml import BURST
@@ -359,7 +360,7 @@ def test_gpus_are_of_one_job_by_process_slurm_job_pod_or_session() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "group"),
     [
         ("0::/system.slice/slurmstepd.scope/job_81/step_0/user/task_3", "slurm:81"),
@@ -375,7 +376,7 @@ def test_the_job_of_a_process_is_in_its_control_group(text: str | Absent, group:
     assert group_of(Files({"/proc/7/cgroup": text}), 7) == group
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         None, [], {"reads": 7}, {"reads": [[0, 0]]}, {"reads": [[0, 0, "a"]]}, {"reads": [[0, 0, True]]},
@@ -389,7 +390,7 @@ def test_an_answer_that_no_counter_gives_is_malformed(answer: Json) -> None:
     assert found.why is Why.MALFORMED
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "wrong"),
     [
         ({"settle": -1.0}, "'settle'"), ({"sure": 0.0}, "'sure'"), ({"drop": 1.0}, "'drop'"),

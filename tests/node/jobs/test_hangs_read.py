@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.node.jobs.hungjobs import FIRST, INNER, NOBODY, REST, UID, HungJob
+from tests.rows import each
 from wirewatch.core.collector import GpuReading
 from wirewatch.core.jobs import RasListener
 from wirewatch.core.ports import Gpu
@@ -369,7 +370,7 @@ def test_a_job_whose_processes_have_no_ids_is_looked_at_through_ras() -> None:
 POD = "0a1b2c3d-0000-4000-8000-00000000000a"
 
 
-@pytest.mark.parametrize(
+@each(
     ("owner", "folders", "said"),
     [
         ("slurm:41", (), "Slurm job 41"),

@@ -71,7 +71,7 @@ def test_a_late_rank_costs_more_than_healthy_gpus_cost_each_other(gap: float, na
     assert found.cost == pytest.approx(gap / STEP if named else 0.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "named"),
     [
         ({0: 1.06e-3, 1: 1e-3}, 1),
@@ -126,7 +126,7 @@ def test_a_guard_alone_decides_who_is_late_now_and_then(
     assert (found and (found.rank, round(found.cost, 6))) == (cost and (1, round(cost, 6))), guard
 
 
-@pytest.mark.parametrize(
+@each(
     ("ranks", "slots", "named"),
     [
         (2, [1] * 10, True),
@@ -353,7 +353,7 @@ def test_nothing_of_other_ranks_comes_into_a_window(ranks: Sequence[tuple[int, s
     assert memory.ended == REMEMBERED.ended
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "gpus", "nodes", "expects"),
     [
         ("all GPUs of the node", range(8), 1, 8),

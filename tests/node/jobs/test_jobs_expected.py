@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.jobs.ringjobs import AROUND, topology, uuid
+from tests.rows import each
 from wirewatch.busbw.formulas import RING
 from wirewatch.core.probe import ALL_REDUCE, ALLTOALL, MIB, Conditions
 from wirewatch.core.topology import Topology, WireKind
@@ -168,7 +169,7 @@ def test_what_is_expected_of_an_old_table_carries_no_verdict() -> None:
     assert expected(of(8), {"ranks": 8}).trusted
 
 
-@pytest.mark.parametrize(
+@each(
     ("algorithm", "protocol", "words"),
     [
         ("RING", "SIMPLE", f"{RING}, Simple"),

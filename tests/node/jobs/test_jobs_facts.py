@@ -18,6 +18,7 @@ from tests.node.jobs.ringjobs import (
     JobShape,
     uuid,
 )
+from tests.rows import each
 from wirewatch.core.jobs import RingCounts, RingReading, RingsReading, RingState
 from wirewatch.core.types import Absent, Ok, Subject, Why
 from wirewatch.jobs.running import COLLECTOR, NvlinkSent, Witness
@@ -491,7 +492,7 @@ def test_a_job_s_processes_are_those_that_are_known() -> None:
     assert {size: row(size_bytes=size).small for size in sizes} == sizes
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "wrong"),
     [
         ("window", 0.0, "must be above 0"), ("votes", 1.01, "must be above 0 and at most 1"),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.node.jobs.ringjobs import AROUND, MIB, uuid
 from tests.node.jobs.test_jobs_trace import ring
+from tests.rows import each
 from wirewatch.core.jobs import RingReading, RingState
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import NicPart, NicPath, Topology
@@ -119,7 +120,7 @@ def sibling(number: int, *seconds: float, joined: int = 20, size: int = 64 * MIB
 EVEN = [sibling(number, 1e-3, 1e-3) for number in range(3)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "slow", "named"),
     [
         ("half as long again", [sibling(9, 1.5e-3, 1.5e-3)], True),
@@ -159,7 +160,7 @@ def test_a_slow_rail_is_said_with_its_nearest_nic() -> None:
     assert "nearest" not in unknown.text
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "best", "usual", "beyond"),
     [
         ("half as long again as its best", (0.1, 2.0), {}, 1 / 3),

@@ -15,6 +15,7 @@ from tests.node.hw.recordings import Time
 from tests.node.jobs.ringfiles import RingWriter, Written, later
 from tests.node.jobs.ringjobs import LATE, TRAINING, DrawnNode, topology, uuid
 from tests.node.jobs.test_jobs_join import RING, ring
+from tests.rows import each
 from wirewatch.cli.recorder import Recorder
 from wirewatch.core.jobs import Ring, RingReading, RingsReading
 from wirewatch.core.nvml import PROCESSES
@@ -106,7 +107,7 @@ GPUS = {20: uuid(0), 21: uuid(3)}
 KNOWN = frozenset(uuid(n) for n in range(4))
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "change", "said"),
     [
         ("it computes where the ring says", {"host_pid": 20}, False),

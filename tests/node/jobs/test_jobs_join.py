@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.jobs.ringjobs import AROUND, MIB, TRAINING, DrawnJob, gaps_of, joined_of, uuid
+from tests.rows import each
 from wirewatch.core.jobs import RingCounts, RingReading, RingsReading, RingState, TimedCollective
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.running.grouping import (
@@ -70,7 +71,7 @@ def test_a_window_holds_so_many_and_then_every_second_one(count: int, kept: int,
     assert (len(more.window), more.stride) == (1026, 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("lengths", "kept"),
     [
         ((512, 512), (512, 512)),
@@ -228,7 +229,7 @@ def test_a_guard_alone_decides_which_communicators_are_one_job(
     assert names(*rings, owners=owners) == jobs, guard
 
 
-@pytest.mark.parametrize(
+@each(
     ("on", "period", "stride", "untimed", "share"),
     [
         (0.2, 2.0, 0, 0, 0.1), (2.0, 2.0, 1, 0, 1.0), (2.0, 2.0, 8, 0, 0.125), (2.1, 2.0, 1, 0, 0.0),
@@ -250,7 +251,7 @@ def test_the_share_of_collectives_that_a_tap_times_is_known_where_it_can_be(
     assert settings_of_rank(unknown, replace(reading, conf={"NCCL_ALGO": "Ring"})) == {"NCCL_ALGO": "Ring"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("rank", "ranks", "can_be"),
     [(0, 1, True), (-1, 2, False), (2, 2, False), (0, 1 << 20, True), (0, (1 << 20) + 1, False)],
 )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.jobs.ringjobs import LATE, MIB, TRAINING, DrawnNode, JobShape, gaps_of, lates
+from tests.rows import each
 from wirewatch.core.jobs import TimedCollective
 from wirewatch.jobs.running.model import CommunicatorMemory, JobsPolicy, JoinedCollective
 from wirewatch.jobs.running.windows import Shape, roll, too_few
@@ -110,7 +111,7 @@ def timed(sequence: int, started: float, op: str = "all_reduce") -> dict[int, Ti
     return {0: one, 1: replace(one, started=started + 70.0, stopped=started + 70.5)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "number", "op", "ended", "known"),
     [
         ("the next one", 8, "all_reduce", {"all_reduce": 7}, True),

@@ -21,6 +21,7 @@ from tests.node.jobs.ledgerlooks import (
     tapped,
     works,
 )
+from tests.rows import each
 from wirewatch.core.jobs import RingState
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.ledger.doing import added, doing, doing_words, part_of, ranks_behind, together
@@ -36,7 +37,7 @@ def said(then: Any, now: Any, seconds: float = 2.0) -> str:
     return doing_words(doing(then, now, seconds))
 
 
-@pytest.mark.parametrize(
+@each(
     ("now", "text"),
     [
         (process("S", 100.0), "sleeps"),
@@ -57,7 +58,7 @@ def test_what_a_process_does_in_words(now: ProcessSight, text: str) -> None:
     assert said(THEN, now) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("then", "now"),
     [
         (THEN, DENIED), (THEN, None), (None, THEN), (DENIED, THEN), (THEN, process("S", 100.0, began=11.0)),
@@ -137,7 +138,7 @@ def test_what_waiting_ranks_do_is_not_asked() -> None:
     assert (found.rank, found.does) == (1, "not readable")
 
 
-@pytest.mark.parametrize(
+@each(
     ("ranks", "named"),
     [
         ((rank(0, 9, OLD), rank(1, 9, OLD), rank(2, 9, OLD)), []),

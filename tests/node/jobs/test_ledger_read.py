@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.node.collectors.drawn import Files, Gpus, Watched
+from tests.rows import each
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Absent, Json, Why
 from wirewatch.jobs.ledger.model import (
@@ -100,7 +101,7 @@ def test_neither_nvlink_counters_nor_gpm_are_asked() -> None:
     assert not any(question.startswith(("Field", "Gpm")) for question in every)
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "answer", "expected"),
     [
         (PROCESSES, "x", {"processes": Absent(Why.MALFORMED, "not a list of processes: 'x'")}),

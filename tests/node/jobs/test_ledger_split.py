@@ -22,6 +22,7 @@ from tests.node.jobs.ledgerlooks import (
     time_of,
     works,
 )
+from tests.rows import each
 from wirewatch.core.jobs import RingState
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.ledger.model import LedgerSurroundings
@@ -163,7 +164,7 @@ def test_without_counts_the_one_gpu_that_does_not_spin_is_waited_for() -> None:
         assert waits(now, 2) == {gpu(1): 1.0}
 
 
-@pytest.mark.parametrize(
+@each(
     "others",
     [
         (spinning(1), spinning(2)),

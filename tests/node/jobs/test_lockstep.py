@@ -20,6 +20,7 @@ from tests.node.jobs.lockstepjobs import (
     spread_over,
     use,
 )
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.lockstep.model import WindowReason, facts
@@ -39,7 +40,7 @@ def slow_rows(shape: str, gpu: int) -> list[Row]:
     return [first, *[last] * 5]
 
 
-@pytest.mark.parametrize("shape", [*LOCKSTEP, "bursts"])
+@each("shape", [*LOCKSTEP, "bursts"])
 def test_a_healthy_job_names_nobody_however_long_it_runs(shape: str) -> None:
     story = Story().begin()
     told = reasons(story, measured(shape) * 9)
@@ -91,7 +92,7 @@ UNEVEN = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "how", "gpu", "expected"), UNEVEN)
+@each(("shape", "how", "gpu", "expected"), UNEVEN)
 def test_a_job_that_is_not_even_names_nobody_and_says_why(
     shape: str, how: str, gpu: int | None, expected: set[WindowReason]
 ) -> None:
@@ -254,7 +255,7 @@ def idle_host(story: Story, _row: Row) -> None:
 BLINDNESS = [lost, no_window, no_processes, not_listed, idle_host]
 
 
-@pytest.mark.parametrize("blind", BLINDNESS)
+@each("blind", BLINDNESS)
 def test_one_reading_that_says_nothing_neither_confirms_nor_clears(
     blind: Callable[[Story, Row], None],
 ) -> None:
@@ -270,7 +271,7 @@ def test_one_reading_that_says_nothing_neither_confirms_nor_clears(
     assert story.see(row).hint() == "0"
 
 
-@pytest.mark.parametrize("blind", BLINDNESS)
+@each("blind", BLINDNESS)
 def test_two_in_a_row_clear(blind: Callable[[Story, Row], None]) -> None:
     row = slow_rows("memory_bound", 0)[1]
     story = Story().begin().see(row, row, row)

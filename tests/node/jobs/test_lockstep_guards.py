@@ -284,7 +284,7 @@ def test_facts_have_no_window_that_began_before_its_job() -> None:
     assert facts(uses, LockstepMemory(age=one().seconds - 0.1)).windows == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "wrong"),
     [
         ("settle", -1.0, "must not be below 0"), ("settle", 0.0, ""), ("gap", 0.0, "must be above 0"),

@@ -17,6 +17,7 @@ from tests.node.jobs.lockstepjobs import (
     use,
 )
 from tests.node.jobs.test_lockstep_read import Machine
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.types import Absent, Health
 from wirewatch.jobs.lockstep import LockstepFacts, UnevenWork
@@ -89,7 +90,7 @@ def test_four_h200_with_a_tenth_more_products_on_one_wait_as_the_tap_measured() 
     assert noted(story).waits == pytest.approx(4.6 / 37.3, abs=0.01)
 
 
-@pytest.mark.parametrize("shape", OTHERS)
+@each("shape", OTHERS)
 def test_a_job_that_is_uneven_by_design_is_never_noted(shape: str) -> None:
     story = Story().begin()
     for row in measured(shape) * 4:
@@ -116,7 +117,7 @@ def test_two_gpus_that_were_never_even_are_a_design_and_not_a_note() -> None:
     assert story.uneven() is None
 
 
-@pytest.mark.parametrize("shape", [*LOCKSTEP, "bursts"])
+@each("shape", [*LOCKSTEP, "bursts"])
 def test_a_healthy_or_slow_gpu_is_never_noted(shape: str) -> None:
     story = Story().begin().see(*measured(shape) * 3)
     assert story.uneven() is None

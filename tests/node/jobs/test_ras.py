@@ -37,6 +37,7 @@ from tests.node.jobs.ras.server import (
     silent,
 )
 from tests.patience import HANGS, patient
+from tests.rows import each
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.ras.client import RasLimits, SocketRas, parse_listeners, reached, split_address
@@ -252,7 +253,7 @@ def test_any_table_is_read(table: str) -> None:
     assert all(one.address.endswith(":28028") for one in parse_listeners("head\n" + table, {28028}))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "address"),
     [
         ("127.0.0.1:28028", ("127.0.0.1", 28028)),

@@ -26,6 +26,7 @@ from tests.node.jobs.ras.reports import (
     report,
 )
 from tests.node.jobs.ras.reports import text as text_of
+from tests.rows import each
 from wirewatch.core.jobs import RasCrowd, RasPhase, RasReport
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.ras.answer import ANY_OP, parse_ras_json, parse_ras_text
@@ -75,7 +76,7 @@ def test_a_dead_rank_one_that_left_and_errors_are_told_apart() -> None:
     assert (left.missing, left.phase) == ("", RasPhase.LEFT)
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "odd"),
     [
         (("915", '"915"'), "pid"),
@@ -147,7 +148,7 @@ def test_ranks_that_have_left_and_errors_are_read_from_text() -> None:
     assert failed.errors == ("Remote error",)
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each("text", TEXTS)
 def test_every_line_of_the_texts_is_understood(text: str) -> None:
     assert read(text).odd == 0
 

@@ -16,6 +16,7 @@ from tests.node.cli.test_recorder import Stopwatch, hardware
 from tests.node.hw.masks import mask
 from tests.node.hw.recordings import Time, one_change, overlay_file, player, recording
 from tests.node.jobs.ringfiles import RingWriter, Written, later
+from tests.rows import each
 from wirewatch.cli.recorder import Recorder
 from wirewatch.core.jobs import RefusedRing, Ring, RingCounts, RingReading, RingsReading, RingState
 from wirewatch.core.ports import Rings
@@ -201,7 +202,7 @@ def _inline(value: object) -> str:
     return json.dumps(value)
 
 
-@pytest.mark.parametrize("value", [1, [], {"rings": [{}]}, {"rings": 3}, "text"])
+@each("value", [1, [], {"rings": [{}]}, {"rings": 3}, "text"])
 def test_what_is_no_reading_is_malformed(value: object) -> None:
     time = Time()
     port = ReplayRings(player(recording(TIMES, {RINGS: {0: value}}), time), Stopwatch(time))  # type: ignore[dict-item]

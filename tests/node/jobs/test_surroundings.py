@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tests.support import Node
 from wirewatch.busbw.expected import expect
 from wirewatch.collectors.nvlink import NvlinkFacts
@@ -79,7 +80,7 @@ def test_what_says_nothing_of_a_wire_is_no_witness() -> None:
     assert list(witnesses(judged.verdict)) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "subject", "counts"),
     [
         ("topology.nvlink_lost", Subject("2", "GPU-2"), True),
@@ -282,7 +283,7 @@ def test_a_window_that_is_not_fresh_has_no_time_of_now(changes: dict[str, Any]) 
     assert job.timed == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "kept"),
     [
         ({}, 2), ({"doubt": TimesDoubt.FEW}, 2), ({"doubt": TimesDoubt.TWICE}, None),

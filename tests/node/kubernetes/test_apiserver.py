@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch import __version__
 from wirewatch.client import HttpReply, NotHttp
@@ -34,7 +35,7 @@ from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "6443", "NODE_NAME": "gpu-017"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("server", "node", "environ", "found"),
     [
         ("", "", POD, ("10.96.0.1", 6443, "gpu-017")),
@@ -52,7 +53,7 @@ def test_the_configuration_goes_before_what_a_pod_is_told(
     assert made.folder == Path("/account")
 
 
-@pytest.mark.parametrize(
+@each(
     ("server", "node", "environ", "told"),
     [
         ("", "", {}, "which node this is must be told"),
@@ -204,7 +205,7 @@ def test_what_was_sent_is_understood_again() -> None:
     assert condition_in(node(status={"conditions": None}), "gpu-1", EPOCH) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "transition"),
     [("2026-11-21T01:00:00Z", EPOCH - 290), ("2027-01-01T00:00:00Z", EPOCH), ("yesterday", EPOCH),
      (None, EPOCH), ("2026-11-21T01:00:00", EPOCH)],
@@ -218,7 +219,7 @@ def test_a_status_that_we_never_tell_is_none_of_ours() -> None:
     assert condition_in(node({"type": TYPE, "status": "Maybe"}), "gpu-1", EPOCH) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [b"", b"<html>", b"[]", b"null", b"{}", node(kind="Pod"), node(metadata={"name": "gpu-2"}),
      node(status=None), node("Ready"), node(kind=None), b"[" * 100_000, node({"type": TYPE}, {"type": TYPE})],

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.client import HttpReply
 from wirewatch.kubernetes.apiserver import (
     LONGEST,
@@ -32,7 +33,7 @@ CHANCE = st.floats(0, 1, exclude_max=True)
 BAD = st.sampled_from([result for result in RequestResult if result is not RequestResult.OK])
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "result"),
     [(200, "ok"), (201, "ok"), (301, "strange"), (307, "strange"), (400, "rejected"), (401, "unauthorized"),
      (403, "forbidden"), (404, "not_found"), (409, "conflict"), (415, "rejected"), (422, "rejected"),
@@ -49,7 +50,7 @@ def test_what_the_server_says_is_reported() -> None:
     assert outcome == Outcome(RequestResult.FORBIDDEN, '403: nodes "gpu-1" is forbidden', 7.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "seconds"),
     [("30", 30.0), (" 1.5 ", 1.5), ("-5", 0.0), ("1e9", LONGEST_WAIT), ("nan", None), ("inf", None),
      ("soon", None), ("", None), ("Sat, 21 Nov 2026 01:05:00 GMT", 10.0), ("\xff", None),

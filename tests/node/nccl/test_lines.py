@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.nccl.texts import ALL, V2_28, say
+from tests.rows import each
 from wirewatch.core.account import Account, Call
 from wirewatch.nccl import messages as nccl_messages
 from wirewatch.nccl.log import algorithms, fallbacks, parse_nccl_log
@@ -26,7 +27,7 @@ def texts(log: str) -> list[str]:
     return [message.text for message in messages(log)]
 
 
-@pytest.mark.parametrize(
+@each(
     "before",
     [
         "   536870912     134217728     float     sum      -1",

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.nccl.lists import (
     ALGO,
     ALGORITHMS,
@@ -18,7 +19,7 @@ from wirewatch.nccl.lists import (
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "function", "left"),
     [
         ("Ring", "AllReduce", {"Ring"}), ("ring,TREE", "Broadcast", {"Ring", "Tree"}),
@@ -34,7 +35,7 @@ def test_a_list_leaves_each_collective_its_algorithms(value: str, function: str,
     assert allowed(ALGO, value)[function] == left
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "word"),
     [
         (ALGO, "auto", "auto"), (PROTO, "auto", "auto"), (ALGO, "Ring, Tree", " Tree"),
@@ -49,7 +50,7 @@ def test_a_word_that_is_none_is_refused(name: str, value: str, word: str) -> Non
     assert repr(word) in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value", "without"),
     [
         (ALGO, "Tree", ("Broadcast", "Reduce", "AllGather", "ReduceScatter")),

@@ -4,6 +4,7 @@ import pytest
 
 from tests.node.nccl.texts import ALL, V2_14, V2_18, V2_21, V2_23, V2_27, V2_28, V2_30, init, say
 from tests.recorded import HERE
+from tests.rows import each
 from wirewatch.core.account import Account, Call, Channels, Comm, Connection, Device, Multicast
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl import log
@@ -154,7 +155,7 @@ def test_2_30_over_host_memory_and_networks() -> None:
     assert told.nvls[0].available is False
 
 
-@pytest.mark.parametrize(
+@each(
     ("transport", "over"),
     [
         ("P2P/CUMEM", "p2p"),
@@ -195,7 +196,7 @@ def test_what_no_channel_says_is_some_wire_too(transport: str, over: str) -> Non
     assert wire(transport) == over
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Channel 00/0 : 0[0] -> 1[1] via P2P/CUM",
@@ -227,7 +228,7 @@ def test_a_line_that_is_cut_or_of_a_new_form_is_counted_and_says_nothing(text: s
     assert (told.comms, told.calls, told.settings, told.nvls, told.network) == ((), (), (), (), "")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Channel 00/24 : 0 1",
@@ -247,7 +248,7 @@ def test_what_is_not_read_is_counted() -> None:
     assert (told.count, told.other, told.lines, told.foreign) == (1, 1, 3, 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "stated"),
     [
         ("GPU Direct RDMA Enabled for GPU 41000 / HCA 42000 (distance 3 <= 5), read 0",
@@ -305,7 +306,7 @@ def test_warnings_of_all_versions_are_reported_once_each() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("op", "version", "told"),
     [
         ("all_gather", "2.28.9", 128),

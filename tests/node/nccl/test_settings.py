@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import each
 from wirewatch.core.pci import Path
 from wirewatch.nccl.settings import (
     GDR_LEVEL,
@@ -49,7 +50,7 @@ def test_a_file_may_end_without_a_line_end() -> None:
     assert parse_nccl_conf(CONF.rstrip("\n")).settings == parse_nccl_conf(CONF).settings
 
 
-@pytest.mark.parametrize("line", ["NCCL_DEBUG INFO", "=1", "export NCCL_DEBUG", "[nccl]", "1NCCL=2", "A B=1"])
+@each("line", ["NCCL_DEBUG INFO", "=1", "export NCCL_DEBUG", "[nccl]", "1NCCL=2", "A B=1"])
 def test_a_line_that_sets_nothing_is_reported(line: str) -> None:
     told = parse_nccl_conf(f"NCCL_DEBUG=INFO\n{line}\n{GDR_LEVEL}=PHB\n")
     assert told.unknown == (line,)
@@ -66,7 +67,7 @@ def test_a_hash_inside_a_value_belongs_to_the_value() -> None:
     assert parse_nccl_conf("NCCL_TOPO_FILE=/etc/a#b.xml\n").settings == {TOPOLOGY: "/etc/a#b.xml"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "path"),
     [
         ("LOC", None), ("PIX", Path.PIX), ("PXB", Path.PXB), ("PHB", Path.NODE), ("SYS", Path.SYS),
@@ -82,9 +83,7 @@ def test_a_number_above_the_highest_is_the_highest(value: str) -> None:
     assert gdr_level(value) == (True, Path.SYS)
 
 
-@pytest.mark.parametrize(
-    ("value", "path"), [("NVL", None), ("NVB", None), ("C2C", None), ("P2C", Path.PXB), ("PXN", Path.PXB)]
-)
+@each(("value", "path"), [("NVL", None), ("NVB", None), ("C2C", None), ("P2C", Path.PXB), ("PXN", Path.PXB)])
 def test_a_path_that_only_nccl_knows_is_a_level_between_the_others(value: str, path: Path | None) -> None:
     """LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS (topoPathTypeStr): a NIC is never nearer than PIX."""
     assert gdr_level(value) == (True, path)
@@ -96,12 +95,12 @@ def test_a_level_in_small_letters_is_none_to_nccl(value: str) -> None:
     assert gdr_level(value) == (False, None)
 
 
-@pytest.mark.parametrize("value", ["", "NODE", "FAR", "-1", "PIX,PXB", "PIX ", "\u00b2"])
+@each("value", ["", "NODE", "FAR", "-1", "PIX,PXB", "PIX ", "\u00b2"])
 def test_what_is_no_level_is_not_known(value: str) -> None:
     assert gdr_level(value) == (False, None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"), [("16", 16), ("0x10", 16), ("010", 8), ("-1", -1), ("+4", 4), (" 7x", 7), ("yes", 0)]
 )
 def test_numbers_are_read_as_strtoll_reads_them(text: str, value: int) -> None:
@@ -112,17 +111,17 @@ def test_of_a_number_that_no_program_has_the_first_digits_are_read() -> None:
     assert number("1" * 40) == int("1" * 32)
 
 
-@pytest.mark.parametrize("text", ["16", "0x10", "0", "00", " -7 ", "+4"])
+@each("text", ["16", "0x10", "0", "00", " -7 ", "+4"])
 def test_a_number_is_all_of_a_text(text: str) -> None:
     assert is_number(text)
 
 
-@pytest.mark.parametrize("text", ["", "yes", "7x", "010", "1 2"])
+@each("text", ["", "yes", "7x", "010", "1 2"])
 def test_what_is_read_in_part_or_looks_like_another_is_no_number(text: str) -> None:
     assert not is_number(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "slow", "fine"),
     [
         ("NCCL_MAX_NCHANNELS", "31", "32"), ("NCCL_MAX_CTAS", "31", "32"), ("NCCL_MIN_NCHANNELS", "33", "32"),
@@ -140,7 +139,7 @@ def test_a_setting_slows_on_one_side_of_its_limit_alone(name: str, slow: str, fi
     assert slowing_settings({name: fine}) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "allowed"),
     [
         ("mlx5", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]), ("mlx5_1", ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1"]),

@@ -1,14 +1,14 @@
 """Names that NCCL reads: since when, until when, and what a wrong name is meant for."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rows import each
 from wirewatch.nccl.settings import SLOWING
 from wirewatch.nccl.variables import meant, reader, variable, version
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "since", "number"),
     [
         ("NCCL_BUFFSIZE", (2, 3), True), ("NCCL_ALGO", (2, 5), False),
@@ -27,7 +27,7 @@ def test_all_settings_that_slow_are_names_of_nccl() -> None:
     assert [name for name in SLOWING if variable(name) is None] == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "nccl", "missing"),
     [
         ("NCCL_RAS_ENABLE", "2.23.4", True), ("NCCL_RAS_ENABLE", "2.24.3", False),
@@ -45,7 +45,7 @@ def test_a_version_reads_the_names_of_its_time(name: str, nccl: str, missing: bo
     assert found.missing_in(known) == missing
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "right"),
     [
         ("NCCL_BUFSIZE", "NCCL_BUFFSIZE"), ("NCCL_BUFFER_SIZE", "NCCL_BUFFSIZE"),
@@ -61,7 +61,7 @@ def test_a_wrong_name_is_meant_for_the_one_that_is_alike(name: str, right: str) 
     assert meant(name) == right
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "who"),
     [
         ("NCCL_TESTS_SPLIT", "nccl-tests"), ("NCCL_FASTRAK_IFNAME", "the GPUDirect-TCPXO plugin"),
@@ -74,7 +74,7 @@ def test_names_of_plugins_and_builds_are_not_wrong(name: str, who: str) -> None:
     assert reader(name) == who
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("2.28.9", (2, 28, 9)), ("v2.21", (2, 21)), ("2.28.9+cuda13.0", (2, 28, 9)), ("2.27.5-1", (2, 27, 5)),

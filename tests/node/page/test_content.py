@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
@@ -51,7 +52,7 @@ PROBED = Component(PROBE_NAME, None, applicable=True)
 LATER = "1 min without it; then 1 d of probation, DEGRADED, in which jobs may start"
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "text"),
     [
         ("a fault that is measured", {}, LATER),
@@ -83,7 +84,7 @@ def test_what_ends_a_finding_that_is_not_seen(why: str, entry: Entry | None, tex
     assert ends(FINDING, entry, PROBED) == text, why
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "entry", "probe", "text"),
     [
         ("some time is left", ENTRY, PROBED,

@@ -8,6 +8,7 @@ import pytest
 
 from tests.node.page.pages import Strict, html_of
 from tests.node.page.states import MANY, STATES, faulty, of, state
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch import __version__
 from wirewatch.documents.health import ProbeStatus
@@ -62,9 +63,9 @@ def test_tables_are_whole_and_nothing_is_blank(name: str) -> None:
         assert all(line.text.strip() for line in part.lines)
         for one in part.tables:
             assert one.rows
-            for each in one.rows:
-                assert 1 + sum(cell.span for cell in each.cells) == len(one.columns)
-                for cell in (each.head, *each.cells):
+            for row in one.rows:
+                assert 1 + sum(cell.span for cell in row.cells) == len(one.columns)
+                for cell in (row.head, *row.cells):
                     assert cell.text.strip()
                     assert not {"None", "nan", "inf"} & set(cell.text.split())
                     assert bool(cell.why) == cell.text.startswith("not known")
@@ -391,7 +392,7 @@ ASKED = "Jobs may start, but `wirewatch check` asks for a fresh probe first, and
 MAY = "The next job may start on this node."
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "ready", "probe", "said"),
     [
         ("a finding stops jobs", False, (False, True), "No job may start on this node."),

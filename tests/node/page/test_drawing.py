@@ -9,6 +9,7 @@ from tests.node.busbw.nodes import uuid
 from tests.node.page.states import state
 from tests.node.page.test_hardware import collector, readings
 from tests.node.page.test_pieces import gpu_at, graph_of, nic_at
+from tests.rows import each
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, NvlinkWires, Topology
 from wirewatch.documents.state import Series
 from wirewatch.page.content import PageContent
@@ -46,7 +47,7 @@ TWO_PEERS = (NvlinkWires(uuid(0), uuid(1), (0, 1)), NvlinkWires(uuid(0), uuid(2)
 DOWN = {**GPU, "link": "7"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "graph", "here", "parts", "links"),
     [
         ("the newer number", wired(TO_SWITCH), of_links(17, 18), [DOWN], (Links(SWITCH, 17, 18, ("7",)),)),
@@ -87,7 +88,7 @@ def test_links_that_nobody_can_watch_are_as_the_graph_has_them() -> None:
     assert drawing_state(other, wired(TO_SWITCH), of_links(18, 18)).links[uuid(0)][0].down == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "subject", "rule", "gpus", "pcie"),
     [
         ("by its name", {"gpu": "9", "uuid": uuid(0)}, "gpu.hot", [0], []),
@@ -139,7 +140,7 @@ def port_series(number: str, rate: float | None, **states: float) -> list[Series
     return known + ([] if rate is None else [Series("rdma_port_rate_bytes_per_second", part, rate)])
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "series", "port"),
     [
         ("both up", [*port_series("1", 50e9, active=1.0), *port_series("2", 25e9, active=1.0)],

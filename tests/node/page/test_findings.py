@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.node.page.states import state
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.documents.health import NodeFinding, SameCause
 from wirewatch.page.content import NO_CONTEXT, PageContent
@@ -39,7 +40,7 @@ def waiting(*names: str) -> PageContent:
     return replace(known, state=replace(known.state, collectors=collectors))
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "told", "reason"),
     [
         ("one", content("failed", ONE), "GPU 2: inactive."),
@@ -158,7 +159,7 @@ def of_collector(**change: Any) -> list[tuple[str, str]]:
     return [(cell.text, cell.tone) for cell in row.cells[:3]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "told"),
     [
         ("well", {}, [("answers", "good"), ("OK", "good"), ("5 min ago", "")]),

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.page.states import state
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.documents.state import CollectorState, Series
 from wirewatch.page.hardware import gpus_section, paths, ports_section
@@ -53,7 +54,7 @@ WIDTH, WIDEST, GENERATION, BEST = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "expected"),
     [
         ({}, UNKNOWN),
@@ -78,7 +79,7 @@ def links(**states: float) -> list[Series]:
 UP_NONE = [*links(active=0.0), Series("nvlink_errors_total", {**GPU, "kind": "replay"}, 0.0)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("states", "expected", "cell"),
     [
         ({"active": 18}, None, ("18 of ?", "")),
@@ -123,7 +124,7 @@ def test_what_holds_the_clocks_of_a_gpu(active: Mapping[str, float], cell: tuple
     assert (row[5].text, said(row[6])) == ("25", UNKNOWN)
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "subject", "gpu", "is_of"),
     [
         ("both have the name", {"gpu": "3", "uuid": "GPU-0"}, NAME, True),

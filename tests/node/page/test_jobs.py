@@ -7,6 +7,7 @@ import pytest
 
 from tests.node.jobs.explain.drawn import evidence, healthy, job, waiting
 from tests.node.page.states import state
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.types import Absent, Why
 from wirewatch.documents.jobs import ExplainedJob
@@ -56,7 +57,7 @@ def said(*found: Cell) -> list[tuple[str, str]]:
     return [(one.text.partition(":")[0], one.tone) for one in found]
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "told"),
     [
         ("well", {}, [("0", ""), ("50", ""), ("10", ""), ("no single GPU", "quiet"), ("none", "quiet")]),
@@ -160,7 +161,7 @@ GONE = Absent(Why.MISSING, "gone")
 SILENT = Absent(Why.MISSING, "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "told"),
     [
         ("all is known", {}, ["256 MiB", "4", "1.25", "300.0", "330.0", "0.91", "Ring, Simple"]),
@@ -201,7 +202,7 @@ NOW = HangingJob(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "facts", "lines", "rows"),
     [
         ("one is over", HangFacts((OVER,)),

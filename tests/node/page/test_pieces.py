@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dashboards.runbook import entries, page
 from tests.node.busbw.nodes import H200, node, sockets, uuid
 from tests.node.page.pages import content_of
+from tests.rows import each
 from tests.support import EPOCH, Node
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import SWITCH, GpuPart, NicPart, NicPath, Topology
@@ -37,7 +38,7 @@ from wirewatch.page.tables import (
 from wirewatch.verdict.node import judge_state
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "text"),
     [
         (0, "0 s"), (59.9, "59 s"), (60, "1 min"), (125, "2 min 5 s"), (3600, "1 h"), (3605, "1 h"),
@@ -203,7 +204,7 @@ def test_the_nearest_nics_are_those_by_the_nearest_known_path() -> None:
     assert nearest(graph, uuid(5)) == ("", "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("links", "said", "text", "style"),
     [
         (Links(SWITCH, 18, 18), "18 of 18 NVLink links up to the switch", "18/18", "good"),
@@ -271,7 +272,7 @@ COLLECTOR = CollectorState(
 BLIND = ReportedFinding("gpu.blind", "unknown", {"gpu": "0", "uuid": "GPU-0"}, "lost", "a", EPOCH)
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "part", "why"),
     [
         ({}, None, NOT_GIVEN),

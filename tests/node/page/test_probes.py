@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.node.page.states import state
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.probe import PastProbe
 from wirewatch.documents.health import Gate, ProbeStatus
@@ -67,7 +68,7 @@ def test_copies_are_shown_beside_their_median() -> None:
     assert rows[1][3].text == "not known"
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "place", "cell"),
     [
         ({}, 3, ("100.0", "", False)),
@@ -162,7 +163,7 @@ def test_small_messages_are_not_shown_and_what_follows_is() -> None:
     assert probes_section(content(results=[small]), WHY).details == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "expected"),
     [
         ({}, [("ok", ""), ("90 %", ""), ("counts", "quiet")]),
@@ -181,7 +182,7 @@ def test_the_newest_probes(change: dict[str, Any], expected: list[tuple[str, str
     assert len(more) == 7
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "head", "expected"),
     [
         ({}, "GPU 3", ["compute", "20 %", "its own history", "9", "nothing else"]),

@@ -9,6 +9,7 @@ import pytest
 from tests.node.busbw.nodes import A100, B200, H100
 from tests.node.probe.drawn import bridged_pair, drawn, on_pcie, on_switch
 from tests.node.verdict.drawn import Drawn
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.references import Confidence
@@ -103,7 +104,7 @@ def test_of_smaller_messages_the_reference_is_not_that_sure() -> None:
     assert healths(after([drawn(on_switch(8), noise=noise[::-1])])) == BUSBW
 
 
-@pytest.mark.parametrize("confidence", Confidence)
+@each("confidence", Confidence)
 def test_a_derived_figure_is_no_measure_of_health(confidence: Confidence) -> None:
     """Of a network the wire is known and what NCCL reaches on it is not."""
     one = next(m for m in measure(drawn(on_switch(8), speed=0.75)) if m.size_bytes == 256 << 20)

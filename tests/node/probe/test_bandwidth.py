@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.node.busbw.nodes import A100, B200, H100, H200
 from tests.node.probe.drawn import OFF, bridged_pair, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.rows import each
 from tests.support import EPOCH, StillClock
 from wirewatch.core.probe import Conditions, Probed
 from wirewatch.core.types import Absent, Finding, Health, Why
@@ -114,7 +115,7 @@ def test_runs_that_were_fast_enough_make_it_inconclusive() -> None:
     assert "single runs were fast enough: not conclusive" in told.evidence
 
 
-@pytest.mark.parametrize(
+@each(
     "share",
     [0.52, 0.63, 0.36, 0.73, 0.26],
     ids=["2 H200", "2 H100", "2 H100 PCIe with bridges, in doubt", "8 V100 in a cube", "least"],
@@ -123,7 +124,7 @@ def test_published_shares_over_nvlink_are_plausible(share: float) -> None:
     assert healths(after(speeds(UNKNOWN, share * 390 / 300))) == {}
 
 
-@pytest.mark.parametrize("gbs", [3.2, 4.4, 5.33, 22.2, 40.0])
+@each("gbs", [3.2, 4.4, 5.33, 22.2, 40.0])
 def test_what_pcie_gives_somewhere_is_plausible(gbs: float) -> None:
     """From sockets of one host (4.4) and T4s (5.33) up; 63 GB/s is the wire."""
     assert healths(after(speeds(on_pcie(4), gbs / 20))) == {}

@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from tests.node.probe.drawn import OFF, broken, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.account import Account
 from wirewatch.core.probe import Probed
@@ -55,7 +56,7 @@ def remembered(probed: Probed) -> ProbeMemory:
     return replace(fold_probe(ProbeMemory(), probed, 1000.0, ProbePolicy()), fresh=True)
 
 
-@pytest.mark.parametrize("name", ALL)
+@each("name", ALL)
 def test_no_two_series_share_their_labels_and_all_are_declared(name: str) -> None:
     told = exported(remembered(ALL[name]))
     assert len({(s.metric.name, s.labels) for s in told}) == len(told)
@@ -161,7 +162,7 @@ def test_a_path_is_that_of_the_largest_message() -> None:
         assert set(found) == {("all_reduce", "8", "all", "p2p", "tree", "simple", "nccl")}
 
 
-@pytest.mark.parametrize(
+@each(
     ("ways", "told"),
     [
         (("P2P/CUMEM", "NVLS"), "p2p"), (("P2P/CUMEM", "SHM/direct"), "shm"), (("NVLS", "NVLS"), "nvls"),
@@ -209,7 +210,7 @@ def test_runs_cost_and_time_are_reported_of_every_probe() -> None:
     assert series(told, "probe_duration_seconds") == {(): 1.4955}
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "uuid", "signal"),
     [
         ("probe.uneven", "GPU-1", "link"), ("straggler.memory", "GPU-1", "memory"),

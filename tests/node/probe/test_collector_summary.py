@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.node.probe.drawn import broken, drawn, gloo, on_pcie, on_switch, probe_findings, two_islands
 from tests.node.probe.idle import Idle
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.cli.tables import probe_tables, table
 from wirewatch.core.collector import Component, NodeState
@@ -119,7 +120,7 @@ def test_columns_are_as_wide_as_their_widest_and_numbers_stand_right() -> None:
     assert list(table(("name",), [])) == []
 
 
-@pytest.mark.parametrize("reason", SkipReason)
+@each("reason", SkipReason)
 def test_a_refusal_says_which_and_what_it_means(reason: SkipReason) -> None:
     shut = gate(Refusal(reason, "as drawn"), "nccl")
     assert (shut.open, shut.reason, shut.meaning) == (False, reason.value, reason.meaning)

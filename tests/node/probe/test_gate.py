@@ -195,7 +195,7 @@ CHANGES: list[Callable[[GateFacts], GateFacts]] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each("change", CHANGES)
 def test_a_change_of_users_and_what_cannot_be_read_begin_the_count_again(
     change: Callable[[GateFacts], GateFacts],
 ) -> None:
@@ -302,7 +302,7 @@ def test_an_answer_that_is_not_understood_never_reads_as_idle(call: str, answer:
     assert (reason_of(node) is None) == IDLE[call](answer)
 
 
-@pytest.mark.parametrize("call", IDLE)
+@each("call", IDLE)
 def test_what_nvml_does_not_answer_is_blind(call: str) -> None:
     node = Idle(2)
     node.answer(0, call, DENIED)
@@ -322,7 +322,7 @@ def test_old_drivers_know_neither_mig_nor_modes_nor_mps() -> None:
     assert facts_of(node) == before
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "foreign"),
     [
         ("Xorg", False), ("gnome-shell", False), ("Xwayland", False), ("blender", True), ("python3", True),
@@ -353,7 +353,7 @@ def test_who_draws_without_an_id_is_foreign_and_a_list_that_is_refused_is_not_kn
     assert (found and found.reason) is SkipReason.BLIND
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpus", "mode", "expected"),
     [(0, None, SkipReason.FEW_GPUS), (1, None, SkipReason.FEW_GPUS), (2, [1, 1], SkipReason.MIG),
      (2, [0, 1], None), (2, None, None), (2, DENIED, None)],

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.collectors.drawn import Files
+from tests.rows import each
 from tests.support import Node
 from wirewatch.core.ports import Gpu, Pod, SlurmJob
 from wirewatch.core.types import Absent, Why
@@ -44,7 +45,7 @@ def given_to(
     return holding
 
 
-@pytest.mark.parametrize(
+@each(
     ("device", "held"),
     [
         (UUIDS[2], 2),
@@ -68,7 +69,7 @@ def test_every_form_of_a_device_id_is_one_gpu(device: str, held: int) -> None:
     assert given_to(device) == Holding(f"pod:{UID}", "pod ml/train-0", (UUIDS[held],))
 
 
-@pytest.mark.parametrize(
+@each(
     "device",
     ["GPU-00000000-0000-4000-8000-000000000000", MIGS[1], f"MIG-{MIGS[0]}/1/0", "4", "nvidia9", "nvidia0/x",
      "nvidiactl", "", "gpu0", "GPU-", "all", "::1", "MIG-GPU-00000000-0000-4000-8000-000000000000/1/0"],
@@ -135,9 +136,7 @@ def test_a_claimed_number_that_may_mean_two_gpus_holds_both() -> None:
     assert [h.gpus for h in claimed((DRIVER, "gpu-0"), names=CROSSED)] == [(UUIDS[0], UUIDS[1])]
 
 
-@pytest.mark.parametrize(
-    "claim", [(DRIVER, "gpu-9"), (DRIVER, "gpu-vfio-0"), (DRIVER, ""), ("", "x"), ("", "")]
-)
+@each("claim", [(DRIVER, "gpu-9"), (DRIVER, "gpu-vfio-0"), (DRIVER, ""), ("", "x"), ("", "")])
 def test_a_claim_that_is_not_understood_holds_all_gpus(claim: tuple[str, str]) -> None:
     (told,) = claimed(claim)
     assert told.gpus == ALL

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.node.probe.drawn import OFF, drawn, gloo, on_pcie, on_switch, probe_findings, two_islands
+from tests.rows import each
 from tests.support import EPOCH
 from wirewatch.core.probe import MIB, Conditions, Outcome, Probed
 from wirewatch.core.types import Absent, Finding, Health, Ok, Subject, Why
@@ -316,7 +317,7 @@ def found(probed: Probed, policy: ProbePolicy = DEFAULTS) -> dict[str, ProbeFind
     return told
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@each("name", HEALTHY)
 def test_nothing_is_wrong_with_a_healthy_node(name: str) -> None:
     assert probe_findings(HEALTHY[name], DEFAULTS) == ()
 
@@ -521,7 +522,7 @@ def test_an_uneven_link_is_named() -> None:
     assert probe_findings(drawn(two_islands(), link=(3, 11, 0.5)), DEFAULTS) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("copy_bytes", "sent", "uneven"),
     [
         (256 * MIB, MIB, True), (0, 128 * MIB, True), (0, MIB, False),

@@ -12,6 +12,7 @@ from tests.node.probe.drawn import drawn, gloo, on_pcie, on_switch, two_islands
 from tests.node.probe.hosted import hosted
 from tests.node.probe.idle import Idle
 from tests.node.probe.test_collector_metrics import READING
+from tests.rows import each
 from tests.support import EPOCH, StillClock
 from wirewatch.cli.tables import probe_tables
 from wirewatch.core.probe import Clocks, Probed
@@ -271,7 +272,7 @@ def test_slices_slow_everything_and_what_the_others_use_decides() -> None:
     assert shared(1.0, 2.0, 0.2) == ["memory"]
 
 
-@pytest.mark.parametrize("place", range(8))
+@each("place", range(8))
 def test_which_gpus_others_use_is_known_by_what_was_asked_before(place: int) -> None:
     gpus = tuple(replace(gpu, others_memory=0.0 if n == place else None) for n, gpu in enumerate(GOOD.gpus))
     assert signals(replace(GOOD, gpus=gpus)).used == {GOOD.gpus[place].uuid}
@@ -371,7 +372,7 @@ UNIT = Unit(Resource.COMPUTE, "GPU-0")
 PART = SlowPart(UNIT, 1e3, Loss(0.2, 0.01, 1.25e3), own=False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("clocks", "told"),
     [
         ((), ""),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.probe.drawn import OFF, TWO_H200, broken, drawn, gloo, on_pcie, on_switch, two_islands
+from tests.rows import each
 from wirewatch.busbw.expected import Expectation
 from wirewatch.busbw.references import LEAST_BYTES, Confidence
 from wirewatch.core.account import Account, Multicast
@@ -114,7 +115,7 @@ def test_gloo_is_compared_with_nothing() -> None:
     assert {m.gpus for m in told} == {"all"}
 
 
-@pytest.mark.parametrize("outcome", ["failed", "timeout", "preempted", "garbage", "stuck"])
+@each("outcome", ["failed", "timeout", "preempted", "garbage", "stuck"])
 def test_a_probe_that_was_broken_off_measured_nothing(outcome: str) -> None:
     told = drawn(on_switch(2))
     assert measure(replace(told, outcome=outcome)) == ()  # type: ignore[arg-type]
@@ -124,7 +125,7 @@ def test_a_probe_that_was_broken_off_measured_nothing(outcome: str) -> None:
 # --- what NCCL told of it
 
 
-@pytest.mark.parametrize(
+@each(
     ("version", "op", "told"),
     [
         ("2.28.9", "all_reduce", LARGE), ("2.28.9", "all_gather", LARGE // 8),
@@ -341,7 +342,7 @@ def test_copies_are_due_on_nvlink_where_it_joins_all_gpus_of_the_plan(
 # --- which of them are compared
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "named", "learned"),
     [
         ({}, ("all_reduce",), 1),
@@ -387,7 +388,7 @@ def test_a_link_that_carried_nothing_is_uneven_and_one_unknown_is_not() -> None:
     assert unevenness(links(100, None, 100)) == (0, 0.0)
 
 
-@pytest.mark.parametrize("sent", [(), (5,), (None, None), (0, 0), (None, 7)])
+@each("sent", [(), (5,), (None, None), (0, 0), (None, 7)])
 def test_fewer_than_two_links_with_bytes_are_not_compared(sent: tuple[int | None, ...]) -> None:
     assert unevenness(links(*sent)) is None
 
@@ -411,7 +412,7 @@ def test_new_errors_are_summed_over_the_parts_and_corrected_ones_are_left_out() 
     assert new_errors(drawn(on_switch(4), errors={1: dict.fromkeys(QUIET, 9)})) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("transport", "wire"),
     [
         ("SHM/direct/direct", "host memory"), ("NET/Socket/0", "TCP sockets"),
@@ -455,7 +456,7 @@ def unoffered(probed: Probed, *, timed: bool) -> Probed:
     return replace(probed, document=document if timed else replace(document, collectives=()))
 
 
-@pytest.mark.parametrize(
+@each(
     ("probed", "findings", "health", "why"),
     [
         (None, (), Health.UNKNOWN, ""),

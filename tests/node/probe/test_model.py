@@ -117,7 +117,7 @@ def test_a_budget_below_one_probe_allows_one_an_hour() -> None:
     assert len(node.probes.ordered) == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "told"),
     [
         ({"confirm": 0}, "must be above 0: 'confirm'"), ({"confirm": 1, "failures": 1, "learn": 1}, ""),

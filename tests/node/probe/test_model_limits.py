@@ -7,6 +7,7 @@ import pytest
 
 from tests.node.probe.drawn import drawn, on_switch
 from tests.node.probe.idle import Idle
+from tests.rows import each
 from wirewatch.core.probe import Conditions, Plan
 from wirewatch.probe import collector, gate, launcher, model, remote, restore, runner, setup
 from wirewatch.probe.findings import probe_findings
@@ -53,7 +54,7 @@ def test_two_probes_confirm_and_three_that_cannot_be_done_are_reported() -> None
     assert (POLICY.confirm, POLICY.failures) == (2, 3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("module", "run", "limits"),
     [
         (collector, lambda: collector.probe_summary(None, 0.0),

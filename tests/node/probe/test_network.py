@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.node.busbw.ports import rails
 from tests.node.probe.drawn import probe_findings
 from tests.node.probe.overnetwork import GDR, IB, P2P, SHM, SOCKET, over_network
+from tests.rows import each
 from wirewatch.cli.hardware import play
 from wirewatch.core.probe import Conditions, LinkBytes, Probed, RdmaPort
 from wirewatch.core.types import Absent, Expect, Health
@@ -33,7 +34,7 @@ def healths(probed: Probed) -> dict[str, Health]:
 # --- what NCCL's log proves
 
 
-@pytest.mark.parametrize(
+@each(
     ("transports", "found"),
     [
         ((GDR,), Gpudirect.PROVEN), ((OTHERS[0],), Gpudirect.PROVEN), ((OTHERS[1],), Gpudirect.PROVEN),
@@ -57,7 +58,7 @@ def test_without_a_log_nothing_is_known() -> None:
     assert health_of(probed, ()) is Health.UNKNOWN
 
 
-@pytest.mark.parametrize(
+@each(
     ("transports", "ports", "why"),
     [
         ((GDR,), 8, ""), ((IB,), 8, ""), ((IB, GDR), 8, ""), ((SOCKET,), 0, ""), ((OTHERS[1],), 8, ""),
@@ -91,7 +92,7 @@ def test_nvls_is_no_network() -> None:
     assert unproven(switched) == f"it did not go over the network: {GDR}, NVLS"
 
 
-@pytest.mark.parametrize(
+@each(
     ("level", "transports", "proven"),
     [
         ("SYS", (GDR,), True), ("SYS", (IB,), False), ("SYS", (GDR, IB), False),

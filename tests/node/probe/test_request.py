@@ -9,6 +9,7 @@ import pytest
 from tests.node.collectors.drawn import RDMA, Probes
 from tests.node.probe.histories import stored
 from tests.node.probe.idle import DENIED, Idle
+from tests.rows import each
 from wirewatch.core.collector import NodeState
 from wirewatch.core.ports import Order, Pod, SlurmJob
 from wirewatch.core.probe import OPS, Probed
@@ -69,7 +70,7 @@ def test_what_a_second_look_does_not_find_is_gone() -> None:
     assert (len(node.probes.ordered), told.health, told.findings) == (2, Health.OK, ())
 
 
-@pytest.mark.parametrize("outcome", ["failed", "timeout", "preempted", "stuck", "garbage", "out_of_memory"])
+@each("outcome", ["failed", "timeout", "preempted", "stuck", "garbage", "out_of_memory"])
 def test_a_probe_that_does_not_end_says_nothing_of_the_node(outcome: str) -> None:
     node = Idle(4)
     node.outcome = outcome  # type: ignore[assignment]

@@ -14,6 +14,7 @@ from tests.node.collectors.drawn import Probes
 from tests.node.probe.histories import stored
 from tests.node.probe.idle import Idle
 from tests.node.probe.overnetwork import GDR, IB, SOCKET, recorded_over
+from tests.rows import each
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import MIB, OFF, ON, OPS, PRIMITIVES, Document, LinkBytes, Plan, Probed, Timed
 from wirewatch.core.types import Absent, Expect, Health, Why
@@ -85,7 +86,7 @@ def document(found: ProbeResult) -> ProbeDocument:
     return made
 
 
-@pytest.mark.parametrize(
+@each(
     ("variation", "wrong"),
     [
         (Variation(), ""), (Variation(dtype="bfloat16"), ""), (Variation(dtype="int3"), "dtypes are "),

@@ -8,6 +8,7 @@ from tests.node.collectors.test_nvlink_memory import restarted
 from tests.node.products.machine import address, draw
 from tests.node.products.plays import files, log, refused, unbound, up, vanished
 from tests.node.products.rows import ROWS, Row
+from tests.rows import each
 from tests.support import EPOCH, Node
 from wirewatch.collectors.inventory import COLLECTOR
 from wirewatch.core.topology import nvlink_product
@@ -34,14 +35,14 @@ def gpus(node: Node) -> set[tuple[str, Health]]:
     return {(f.subject.device, f.health) for f in node.findings()}
 
 
-@pytest.mark.parametrize("row", SEVERAL, ids=named)
+@each("row", SEVERAL, ids=named)
 def test_a_gpu_that_its_driver_refused_at_boot_is_failed_with_its_slot(row: Row) -> None:
     last = address(row.gpus - 1)
     node = Node(draw(row), [*unbound(row), refused(last)])
     assert gpus(node) == {(last[:-2], FAILED)}
 
 
-@pytest.mark.parametrize("row", SEVERAL, ids=named)
+@each("row", SEVERAL, ids=named)
 def test_a_gpu_without_a_driver_and_without_a_word_is_failed_where_a_board_needs_it(row: Row) -> None:
     """Two cards are no board: the second may be kept out."""
     sure = row.gpus > 2 and row.links
@@ -75,7 +76,7 @@ def test_a_gpu_without_a_driver_is_starting_while_the_machine_does(row: Row, *, 
     assert {f.health for f in node.findings()} == {FAILED if sure else UNKNOWN}
 
 
-@pytest.mark.parametrize("row", SEVERAL, ids=named)
+@each("row", SEVERAL, ids=named)
 def test_a_gpu_that_nobody_sees_is_unknown_where_no_node_has_so_few(row: Row) -> None:
     expected = {("", UNKNOWN)} if row.gpus > 2 and row.links else set()
     node = Node(draw(row), vanished(row))
@@ -84,7 +85,7 @@ def test_a_gpu_that_nobody_sees_is_unknown_where_no_node_has_so_few(row: Row) ->
     assert gpus(stated) == set()
 
 
-@pytest.mark.parametrize("row", SEVERAL, ids=named)
+@each("row", SEVERAL, ids=named)
 def test_a_gpu_that_was_there_and_is_not_is_failed(row: Row) -> None:
     node = Node(draw(row))
     node.poll("inventory")
@@ -180,7 +181,7 @@ BARS = {
 }
 
 
-@pytest.mark.parametrize("start", BARS.values(), ids=BARS)
+@each("start", BARS.values(), ids=[*BARS])
 def test_a_gpu_whose_memory_was_not_assigned_is_missing(start: Start) -> None:
     """Of two cards, so that no board says it."""
     row = BY_ID["h100-pcie"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.node.goldens.made import played
+from tests.rows import each
 from wirewatch.core.types import Kind, Metric, Tier
 from wirewatch.documents.process import PROCESS
 from wirewatch.kubernetes.apiserver import ConditionReport
@@ -35,7 +36,7 @@ tokens = st.sampled_from(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("accept", "is_open"),
     [
         ("", False), ("*/*", False), ("text/plain", False), (PROMETHEUS, True),
@@ -50,7 +51,7 @@ def test_openmetrics_is_for_clients_that_name_it_with_enough_weight(accept: str,
     assert takes_openmetrics(accept) is is_open
 
 
-@pytest.mark.parametrize(
+@each(
     ("header", "taken"),
     [("", False), ("gzip", True), ("deflate, gzip;q=0.5", True), ("gzip;q=0", False), ("*", True),
      ("gzip;q=0, *", False), ("identity", False), ("gzip;q=abc", False)],

@@ -8,6 +8,7 @@ from typing import Any
 import bcrypt
 import pytest
 
+from tests.rows import each
 from wirewatch.server.guard import CERTIFICATE, TLS, Hosts, PortGuard, guarded
 from wirewatch.server.passwords import BURST, Passwords
 from wirewatch.server.reload import CurrentSettings, WebCounts
@@ -103,7 +104,7 @@ def basic(text: bytes) -> bytes:
     return b"Basic " + b64encode(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "given", "status"),
     [
         (Settings(), b"", 200), (BOTH, b"", 401),

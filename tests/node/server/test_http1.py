@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.node.server.port import Port, port
+from tests.rows import each
 from wirewatch.server.connections import HEAD_BYTES, Bounds
 from wirewatch.server.guard import Application, Receive, Scope, Send
 
@@ -54,7 +55,7 @@ def answered(
     return got[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "status"),
     [
         (b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n", 505),
@@ -90,7 +91,7 @@ def test_a_refused_request_gets_the_reason_and_is_closed(sent: bytes, status: in
     assert answer.count(b"HTTP/1.1") == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "text"),
     [
         (GET + b"\r\n", b"GET /? "),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.rows import each
 from wirewatch.server import listener
 from wirewatch.server.connections import Bounds, Phase
 from wirewatch.server.listener import CONNECTION, Exchange, shim
@@ -45,7 +46,7 @@ class Connection:
         self.aborted += 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "heard", "refused"),
     [
         ([body(b"x" * 10)], [body(b"x" * 10), GONE], []),
@@ -98,7 +99,7 @@ def test_headers_are_added_and_connections_are_not_kept_where_it_is_crowded(
     assert told["body"] == b"GET /a b"
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "status"),
     [
         ({"method": "CONNECT"}, 501), ({"http_version": "2.0"}, 505), ({"raw_path": b"http://["}, 400),
@@ -114,7 +115,7 @@ def test_what_uvicorn_lets_pass_is_refused(changes: dict[str, Any], status: int)
     assert (connection.refused, connection.asked) == ([HTTPStatus(status)], [])
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"headers": [(b"x", b"y" * ((16 << 10) - 13))], "method": "PU"}, {"http_version": "1.0"},
@@ -163,7 +164,7 @@ def test_a_refused_connection_is_not_refused_again_and_a_cancelled_one_is_ended(
     assert connection.aborted == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "path"),
     [
         ("/a%20b", "/a b"), ("*", "*"), ("http://x/y%20z", "/y z"), ("http://x", "/"),

@@ -11,6 +11,7 @@ import bcrypt
 import pytest
 
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch.server import passwords as module
 from wirewatch.server.passwords import (
     BURST,
@@ -31,7 +32,7 @@ def hashed(password: bytes, cost: int = 4) -> bytes:
 USERS = {"prometheus": hashed(b"secret"), "long": hashed(b"x" * 72)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("user", "password", "word"),
     [
         ("prometheus", b"secret", PasswordResult.RIGHT),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.rows import each
 from wirewatch.server.connections import (
     ENOUGH,
     FEWEST,
@@ -211,7 +212,7 @@ def test_bounds_hold_and_a_client_without_a_connection_gets_one_where_any_may_gi
         assert all(held <= SMALL.of_one for held in Counter(p.client for p in places).values())
 
 
-@pytest.mark.parametrize("files", [32, 64, 128, 256, 512, 1024, 4096])
+@each("files", [32, 64, 128, 256, 512, 1024, 4096])
 def test_few_descriptors_mean_few_connections(files: int) -> None:
     """The port and the two local sockets together leave most of them to the agent where there are few."""
     bounds = scaled(Bounds(), files)

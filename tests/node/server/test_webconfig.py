@@ -118,7 +118,7 @@ def test_what_is_no_authority_is_said(folder: Path) -> None:
 TLS_OF_A_PORT, ASKING = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), Settings(tokens={"a": b"x"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "lost"),
     [
         (Settings(), Settings(), ""), (Settings(), ASKING, ""), (ASKING, Settings(users={"a": b"x"}), ""),

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.collectors.test_overlays import DEMO, watch
+from tests.rows import each
 from tests.support import Node
 from wirewatch.core.collector import blind_finding
 from wirewatch.core.types import Absent, Finding, Health, OperatorNote, Subject, Why
@@ -58,7 +58,7 @@ def test_a_lost_gpu_is_one_finding_and_its_health_is_what_it_was() -> None:
     assert {one.finding.subject.gpu for one in head.same_cause} == {"5"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("findings", "expected"),
     [
         ([blind("drift"), blind("gpu"), blind("inventory")], (2, 2, 2)),

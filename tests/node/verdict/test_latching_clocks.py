@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.node.collectors.drawn import Gpus, Watched
 from tests.node.verdict.drawn import EPOCH, D, Drawn, F
+from tests.rows import each
 from tests.support import StillClock
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Health, OperatorNote, Subject
@@ -180,7 +181,7 @@ BY_DATE = {"mono": None, "unbroken": False}
 OTHER_BOOT = {"boot": "boot-0", "mono": 5.0}
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "seconds", "holds"),
     [
         ("given in this boot", {}, HOUR - 1.0, True),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.node.verdict.drawn import EPOCH, HUNG, D, Drawn, F, U, address
+from tests.rows import each
 from wirewatch.collectors.infiniband import InfinibandFacts
 from wirewatch.collectors.inventory import InventoryFacts, KnownGpu
 from wirewatch.core.collector import Component, NodeState
@@ -34,7 +35,7 @@ OLD = {"stamp": None, "newest": None}
 ACKED = {**OLD, "acked": OperatorNote("ann", "cable exchanged", EPOCH + 50.0)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "entry", "event", "expected"),
     [
         ("the same", {}, {}, True),
@@ -93,7 +94,7 @@ def test_a_milder_event_after_one_of_0_1_that_is_over_is_a_recurrence() -> None:
     assert node.entry(XID, GPU).times == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "over", "by_address", "kept"),
     [
         ("the same event", {}, {}, "over"),
@@ -251,7 +252,7 @@ def test_a_fault_of_a_collector_that_was_switched_off_is_held() -> None:
     assert node.stage("fans.at_most", GPU) is Stage.LATCHED
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "rule", "facts", "inactive", "held"),
     [
         ("the port is still down", "infiniband.port_down", True, {("mlx5_0", "1")}, True),
@@ -278,7 +279,7 @@ def test_a_port_that_was_down_is_up_when_it_is_not_down_any_more(
     assert node.stage(rule, port) is expected, why
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "reader", "wish", "well", "asks", "nothing"),
     [
         ("it asks", "gpu", (GPU, F), False, True, False),
@@ -331,7 +332,7 @@ def test_a_card_is_known_by_address_and_name(why: str, gpu: Gpu, known: dict[str
     assert cards(node) == known, why
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "uuid", "most", "forgotten", "gone"),
     [
         ("another took its place", "GPU-z", 2, (), True),
@@ -380,7 +381,7 @@ MEASURED = replace(OVER, rule=DOWN, collector="nvlink", event=0.0, mono=1015.0, 
 """On probation, and read at the first look of `remembering`."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "entry", "before", "now", "stage"),
     [
         ("a day and clean probes", {}, (0, False, True), (0, False, True), Stage.REMEMBERED),
@@ -412,7 +413,7 @@ def test_what_is_remembered_is_forgotten_after_a_week() -> None:
         assert node.stage(DOWN, GPU) is known
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "entry", "wants", "asked"),
     [
         ("it asked before, and is there still", {"stage": Stage.ACTIVE, "asked": True}, False, True),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rows import each
 from wirewatch.config import ConfigError, load
 from wirewatch.verdict.ledger import DAY, VerdictPolicy
 
@@ -21,7 +22,7 @@ def test_seconds_that_are_none(name: str, seconds: float) -> None:
     assert policy.wrong() == f"must not be below 0: {name!r}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "wrong"),
     [
         (VerdictPolicy(recurrence=DAY - 1), "must not be shorter than probation: 'recurrence'"),
@@ -42,7 +43,7 @@ def test_what_cannot_be_meant(policy: VerdictPolicy, wrong: str) -> None:
     assert policy.wrong() == wrong
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "latches", "forgets"),
     [
         ("xid.79", True, False),
@@ -91,7 +92,7 @@ def test_the_figures_are_those_of_the_decision() -> None:
     assert policy.longest_suppression == 90 * DAY
 
 
-@pytest.mark.parametrize(
+@each(
     ("rule", "flaps"),
     [
         ("nvlink.link_down", True), ("nvlink.down", True), ("nvlink.link_slow", True), ("nvlink.slow", True),

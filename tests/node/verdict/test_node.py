@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.rows import each
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.fold import overdue
 from wirewatch.core.types import Finding, Health, Ok, OperatorNote, Subject
@@ -65,7 +66,7 @@ def test_the_worst_finding_stands_first_whichever_component_it_is_of() -> None:
     assert verdict.findings[0].rule == "b.1"
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "change", "evidence", "action"),
     [
         ("seen until now", {"stage": Stage.ACTIVE, "mono": 5.0},

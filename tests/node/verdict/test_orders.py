@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.verdict.drawn import HUNG, D, Drawn, F, U
+from tests.rows import each
 from wirewatch.core.types import Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.ledger import Ledger, Stage
 from wirewatch.verdict.node import ACKNOWLEDGED, LIVE, SUPPRESSED, Standing, Verdict, judge_node
@@ -273,7 +274,7 @@ def test_taking_back_what_it_does_not_cover_any_more() -> None:
     assert node.ledger.suppressions == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "message"),
     [
         (0.0, "the date is past"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from tests.rows import each
 from tests.support import Node
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.types import Expect, Health, Ok, Subject
@@ -198,7 +199,7 @@ def test_a_node_without_a_result_takes_no_part() -> None:
     assert node.series("pairs_result_timestamp_seconds") == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "wrong"),
     [
         (PairsPolicy(failed=0.0), "must be above 0 and at most 1: 'failed'"),

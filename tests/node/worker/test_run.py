@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.groups import dies as gone
 from tests.node.worker.memory import MemoryEngine
 from tests.node.worker.workerprocess import MEMORY, ROOT, WorkerProcess, document_of
+from tests.rows import each
 from wirewatch.core.probe import (
     OPS,
     REPORT,
@@ -84,7 +85,7 @@ def test_a_plan_survives_the_way_to_the_worker_in_one_line(plan: Plan) -> None:
     assert all(plan.runs(size) == runs for size, runs in plan.bandwidth)
 
 
-@pytest.mark.parametrize("line", ["", "\n", "nonsense", '{"engine": "nccl"}', '{"colour": "red"}'])
+@each("line", ["", "\n", "nonsense", '{"engine": "nccl"}', '{"colour": "red"}'])
 def test_what_is_no_plan_is_refused(line: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         decode_plan(line)
@@ -224,7 +225,7 @@ def test_what_the_engine_does_not_have_is_said_and_all_else_is_measured() -> Non
     assert [t.op for t in reported] == ["broadcast"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("step", "marks", "done"),
     [
         ("contexts", 0, ("imported",)),
@@ -292,7 +293,7 @@ def test_whatever_a_library_raises_is_an_error_of_its_kind_in_one_line(text: str
     assert (error.value.kind, str(error.value)) == (kind, f"RuntimeError: {text.splitlines()[0]}")
 
 
-@pytest.mark.parametrize(
+@each(
     ("fails", "begins"),
     [
         ("contexts", ""), ("communicators", "communicators: "), ("copies", "copies: "),

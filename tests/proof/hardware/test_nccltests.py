@@ -8,6 +8,7 @@ import pytest
 from proof.hardware.kit import KitError
 from proof.hardware.nccltests import NcclTests, environment, library, parse, smallest
 from tests.recorded import PUBLISHED
+from tests.rows import each
 from wirewatch.core.probe import OPS
 
 NAMES = "time   algbw   busbw  #wrong"
@@ -42,7 +43,7 @@ def test_columns_are_found_by_name() -> None:
     assert row.in_place.wrong is None
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -10,6 +10,7 @@ from proof.hardware import runningjobs
 from proof.hardware.kit import KitError, Report
 from proof.hardware.runningjobs import HealthySeen, JobTrial, judge, slow_wires, walls, watch
 from proof.hardware.scrape import Scrape
+from tests.rows import each
 
 
 def answer(wall: str, sentence: str, *causes: str) -> dict[str, Any]:
@@ -65,7 +66,7 @@ MISSING = {"rule": "gpu.missing", "health": "failed", "evidence": "one of two"}
 HANGS = {"rule": "hangs.symmetric", "health": "degraded", "evidence": "nothing moves"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("answers", "findings", "more", "named"),
     [
         ([answer("nothing", "No wall of this node")], [MISSING], "", set()),

@@ -2,9 +2,8 @@
 
 import json
 
-import pytest
-
 from proof.hardware.taken import Course, healthy, lost, ready, state_of, worded
+from tests.rows import each
 
 FINDING = {"rule": "gpu.lost", "subject": {"gpu": "1"}, "health": "failed"}
 
@@ -13,7 +12,7 @@ def body(health: str, *findings: object, job: bool = False) -> bytes:
     return json.dumps({"health": health, "job_ready": job, "findings": findings}).encode()
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "is_healthy", "is_ready", "is_lost"),
     [
         (body("ok", job=True), True, True, False),

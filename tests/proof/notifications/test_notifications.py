@@ -10,6 +10,7 @@ from proof.fleet.notifications.page import PAGE, counted, page
 from proof.fleet.notifications.scenes import NODES, OVER, SCENES, Event, Scene, place
 from proof.rehearsal.receiver import Notification, notification
 from proof.rehearsal.squeeze import squeezed
+from tests.rows import each
 
 SCENE = Scene("rack", "a rack", (Event(DARK, (1, 2), 60.0, spread=40.0, lasts=100.0),), 1, 1)
 
@@ -24,7 +25,7 @@ def call(at: float, receiver: str, cluster: str, *, firing: bool) -> Notificatio
     return notification(json.dumps(told).encode(), at)
 
 
-@pytest.mark.parametrize(
+@each(
     ("node", "seconds", "fault"),
     [
         (1, 59, WELL),

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-import pytest
-
 from proof.rehearsal.expected import CRITICAL, TICKET, Alert, Ending, Row
 from proof.rehearsal.judge import Limits, Times, judge, lives
 from proof.rehearsal.receiver import Notice
+from tests.rows import each
 
 PAGE = Alert("WirewatchNVLinkDown", CRITICAL, (("gpu", "2"),))
 LATER = Alert("WirewatchNVLinkDown", TICKET, (("gpu", "2"),))
@@ -46,7 +45,7 @@ def test_alertmanager_may_say_the_same_again() -> None:
     assert [[n.at for n in life] for life in lives(again)] == [[112.0, 206.0]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("told", "trouble"),
     [
         ([], "never fired"),

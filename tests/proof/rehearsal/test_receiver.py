@@ -9,6 +9,7 @@ import pytest
 
 from proof.rehearsal.receiver import Receiver, notices
 from tests.patience import HANGS
+from tests.rows import each
 
 
 def body(status: str = "firing", node: str = "n", version: str = "4") -> bytes:
@@ -33,7 +34,7 @@ def test_what_is_sent_is_kept_with_its_time() -> None:
         assert receiver.troubles == []
 
 
-@pytest.mark.parametrize("wrong", [b"", b"{}", b"[]", body(version="5"), body(status="maybe")])
+@each("wrong", [b"", b"{}", b"[]", body(version="5"), body(status="maybe")])
 def test_what_is_no_notification_is_a_trouble_and_no_silence(wrong: bytes) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         notices(wrong, 0.0)

@@ -9,6 +9,7 @@ import pytest
 from proof.rehearsal.fleet import shipped_rules
 from proof.rehearsal.rules import Rules, expression, recorded_ages, seconds, shorter
 from proof.rehearsal.squeeze import squeezed
+from tests.rows import each
 
 DAY = 86400.0
 FILE = """
@@ -27,7 +28,7 @@ groups:
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after"),
     [
         ("rate(x[5m])", "rate(x[20000ms])"),

@@ -15,12 +15,13 @@ from proof.siege.daemon import SiegeError
 from proof.siege.page import page
 from proof.siege.results import BEFORE, Figure, Outcome
 from proof.siege.watch import SUCCESS, Polls, Seen, Verdict
+from tests.rows import each
 
 LINK = {"rule": "nvlink.link_down", "subject": {"gpu": "2", "uuid": "GPU-2", "link": "7"}}
 BLIND = {"rule": "agent.blind", "subject": {}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("health", "findings", "wrong", "beside"),
     [
         ("failed", [LINK], 0, set()),

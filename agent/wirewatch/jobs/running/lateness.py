@@ -223,10 +223,11 @@ def gap(seconds: Mapping[int, float], rank: int) -> float:
 def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
     """By how much the rank was late for each collective that was not queued, in their order."""
     order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
-    every = [(gap(one.own, rank), _lateness(one, rank)) for one in order]
+    every = [(one, _lateness(one, rank)) for one in order]
     known = [came for _, came in every if came is not None]
     least = QUEUED * math.fsum(came.own for came in known) / max(1, len(known))
-    return [(late, came) for late, came in every if came is None or came.own > least]
+    left = ((one, came) for one, came in every if came is None or came.own > least)
+    return [(came.late if came else gap(one.own, rank), came) for one, came in left]
 
 
 def _every(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:

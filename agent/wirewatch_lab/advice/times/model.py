@@ -17,6 +17,7 @@ The figures are those with which busbw.curves is reproduced; docs/advice/times.m
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wirewatch.busbw.curves import CURVES, H100_4
 from wirewatch.busbw.formulas import DIRECT, NVLS, PAIRWISE, RING
@@ -114,15 +115,7 @@ class CollectiveModel:
 
     def taken(self, size_bytes: float) -> NcclChoice:
         """What NCCL's tuner chooses for a size."""
-        if self.op in PAIRWISE:
-            return NcclChoice(DIRECT, SIMPLE)
-        costs = {
-            NcclChoice(RING, protocol): self._cost(protocol, size_bytes) for protocol in self._protocols()
-        }
-        if self.nvls:
-            share = size_bytes * self.steps / self.ranks / (_TUNED_SHARE * self.wire)
-            costs[NcclChoice(NVLS, SIMPLE)] = _TUNED_NVLS.base + share
-        return min(costs, key=lambda one: costs[one])
+        return _taken(self, size_bytes)
 
     def gpu_seconds(self, size_bytes: float) -> float:
         """From the first step to the last, as operations of one CUDA graph take."""
@@ -188,11 +181,11 @@ class CollectiveModel:
             return 2 * (self.ranks - 1)
         return self.ranks if self.op in {BROADCAST, REDUCE} else self.ranks - 1
 
-    def _protocols(self) -> tuple[str, ...]:
+    def protocols(self) -> tuple[str, ...]:
         """NCCL trusts LL128 over NVLink alone."""
         return (LL, SIMPLE) if self.kind is WireKind.PCIE else (LL, LL128, SIMPLE)
 
-    def _cost(self, protocol: str, size_bytes: float) -> float:
+    def cost(self, protocol: str, size_bytes: float) -> float:
         """NCCL's own estimate."""
         most = _TUNED_SHARE * self.wire
         rate = {LL: min(most / 2, self._tuned_ll), LL128: 0.92 * most, SIMPLE: most}[protocol]
@@ -229,6 +222,17 @@ class CollectiveModel:
     def _sent(self, size_bytes: float) -> float:
         """Bytes over the busiest GPU's wire."""
         return size_bytes if self.op == SENDRECV else size_bytes * (self.ranks - 1) / self.ranks
+
+
+@lru_cache(1 << 12)
+def _taken(model: CollectiveModel, size_bytes: float) -> NcclChoice:
+    if model.op in PAIRWISE:
+        return NcclChoice(DIRECT, SIMPLE)
+    costs = {NcclChoice(RING, protocol): model.cost(protocol, size_bytes) for protocol in model.protocols()}
+    if model.nvls:
+        share = size_bytes * model.steps / model.ranks / (_TUNED_SHARE * model.wire)
+        costs[NcclChoice(NVLS, SIMPLE)] = _TUNED_NVLS.base + share
+    return min(costs, key=lambda one: costs[one])
 
 
 def _channels(size_bytes: float) -> float:

@@ -8,6 +8,7 @@ import pynvml
 import pytest
 
 from tests.node.hw.machine import NO_NVML
+from tests.rows import each
 from wirewatch.core.ports import ALL_LINKS
 from wirewatch.hw.nvml.library import LONGEST_BURST, NOT_FOUND, NOT_SUPPORTED, Bursts, Gpm, Library, plain
 from wirewatch.hw.nvml.protocol import LibraryError
@@ -37,7 +38,7 @@ def test_an_object_of_our_own_stays_one() -> None:
     assert plain({"seconds": 7.5, "metrics": {"2": 93.4}}) == {"seconds": 7.5, "metrics": {"2": 93.4}}
 
 
-@pytest.mark.parametrize("value", [None, True, 7, 2**64 - 1, 0.25, "text"])
+@each("value", [None, True, 7, 2**64 - 1, 0.25, "text"])
 def test_a_plain_value_stays(value: object) -> None:
     assert plain(value) is value
 
@@ -218,7 +219,7 @@ def test_a_read_that_is_refused_ends_the_burst(code: int, at: int) -> None:
     assert len(counters.asked) == at
 
 
-@pytest.mark.parametrize("args", [(0, 138), (-1, 138), (LONGEST_BURST + 1, 138), (250,), ("a", 138)])
+@each("args", [(0, 138), (-1, 138), (LONGEST_BURST + 1, 138), (250,), ("a", 138)])
 def test_what_is_no_burst_is_not_begun(args: tuple[Any, ...]) -> None:
     counters = Counters(Clock())
     with pytest.raises(ValueError, match=r"not a burst|invalid literal"):

@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from tests.rows import each
 from wirewatch.core.ports import ALL_LINKS, Answer, Question
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import library
@@ -364,7 +365,7 @@ class Bytes(ctypes.Structure):
     _fields_ = (("raw", ctypes.c_ubyte * 2), ("many", ctypes.c_uint * 2))
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "told"),
     [
         (Bytes((1, 255), (7, 8)), {"raw": "01ff", "many": [7, 8]}),

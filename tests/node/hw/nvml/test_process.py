@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.node.hw.recordings import Time
 from tests.patience import HANGS
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.nvml import process
 from wirewatch.hw.nvml.process import Child, ChildHung, Delay, NvmlChild, Quarantine, Supervisor
@@ -31,7 +32,7 @@ def _waits(left_out: Quarantine, time: Time, key: str) -> float:
     return time.seconds - began
 
 
-@pytest.mark.parametrize(("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (7, 600), (8, 600)])
+@each(("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (7, 600), (8, 600)])
 def test_the_waiting_time_doubles_up_to_a_limit(failures: int, seconds: float) -> None:
     assert Delay(10.0, 600.0).after(failures) == seconds
 
@@ -120,7 +121,7 @@ def test_a_machine_that_can_start_no_process_has_no_answers_for_a_while() -> Non
         assert supervisor.drop()
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "why"),
     [
         (errno.EAGAIN, Why.EXHAUSTED), (errno.EMFILE, Why.EXHAUSTED), (errno.ENOMEM, Why.EXHAUSTED),

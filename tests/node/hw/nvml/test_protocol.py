@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.core.strategies import ABSENT, JSON, QUESTIONS
+from tests.rows import each
 from wirewatch.core.ports import Answer, Question
 from wirewatch.core.types import Why
 from wirewatch.hw.files import absent_errno
@@ -88,12 +89,12 @@ def test_the_times_of_the_calls_may_be_left_out(reply: Reply) -> None:
     assert (told.seconds, told.broken) == (reply.seconds, reply.broken)
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b"Segmentation fault\n", b"\xff\xfe", b'[0,"",', b'[0,""]'])
+@each("line", [b"", b"\n", b"Segmentation fault\n", b"\xff\xfe", b'[0,"",', b'[0,""]'])
 def test_a_line_that_is_no_reply_is_refused(line: bytes) -> None:
     assert not _is_reply(line)
 
 
-@pytest.mark.parametrize("document", [None, True, 7, 0.5, {}, [], [0], [0, ""], {"seconds": 0}])
+@each("document", [None, True, 7, 0.5, {}, [], [0], [0, ""], {"seconds": 0}])
 def test_a_document_that_is_no_reply_is_refused_as_such(document: object) -> None:
     assert not _is_reply(json.dumps(document).encode())
 
@@ -105,7 +106,7 @@ def test_a_reply_with_something_else_inside_is_refused_as_such(place: int, junk:
     assert not _is_reply(json.dumps(document).encode())
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "why"),
     [
         (3, Why.UNSUPPORTED),
@@ -133,7 +134,7 @@ def test_a_library_that_cannot_be_used_says_so_in_words() -> None:
     assert "libnvidia-ml.so.1" in str(LibraryError(12))
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "why"),
     [
         (errno.ENOENT, Why.MISSING),

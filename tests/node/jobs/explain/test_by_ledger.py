@@ -22,6 +22,7 @@ from tests.node.jobs.explain.drawn import (
     spent,
     waiting,
 )
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.evidence import (
     Certainty,
@@ -248,7 +249,7 @@ CASES: Mapping[str, tuple[JobEvidence, Wall, str, Certainty]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_the_largest_share_is_the_first_line(case: str) -> None:
     seen, wall, sentence, certainty = CASES[case]
     answer = decide(seen)

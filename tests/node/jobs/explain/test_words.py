@@ -1,14 +1,13 @@
 """Numbers of a job as people read them."""
 
-import pytest
-
 from tests.node.jobs.explain.drawn import evidence, job, row
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.walls import decide
 from wirewatch.jobs.explain.words import gpu_name, operation, rate
 
 
-@pytest.mark.parametrize(
+@each(
     ("size", "text"),
     [
         (0, "a size not known"), (1, "1 B"), (1023, "1023 B"), (8192, "8 KiB"), (8200, "8.0 KiB"),

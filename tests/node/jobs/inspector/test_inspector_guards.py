@@ -12,6 +12,7 @@ from tests.node.hw.recordings import Time, player, recording
 from tests.node.jobs.explain.drawn import evidence, job, late, row
 from tests.node.jobs.inspector.writing import Folder, InspectedNode, line, process
 from tests.node.jobs.ringjobs import AROUND, P2P_OFF, TRAINING, DrawnJob, gaps_of, joined_of, slow
+from tests.rows import each
 from tests.support import Node
 from wirewatch.cli.jobs.explained import page
 from wirewatch.core.jobs import RingReading, RingsReading, TimedCollective
@@ -93,7 +94,7 @@ def test_the_gpu_of_a_process_is_that_on_which_it_computes_alone() -> None:
     assert {pid: index[gpu] for pid, gpu in found.gpus.items()} == {4000: 2, 4001: 3}
 
 
-@pytest.mark.parametrize(
+@each(
     ("gpu", "host_pid", "source", "found"),
     [
         (None, 5, SOURCE, "GPU-5"), (None, 6, SOURCE, None), (None, None, SOURCE, "GPU-4"),

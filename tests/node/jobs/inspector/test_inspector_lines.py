@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.jobs.inspector.writing import OLD, RINGS, line
+from tests.rows import each
 from wirewatch.core.types import Absent
 from wirewatch.jobs.inspector.lines import LINE_BYTES, InspectedLine, parse_line
 from wirewatch.jobs.tap.ringfile import LARGEST
@@ -54,7 +55,7 @@ def test_the_version_of_nccl_is_that_of_its_format(member: str | None, nccl: str
     assert (found.nccl, found.proven) == (nccl, proven)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "op", "size"),
     [
         ("AllReduce", "all_reduce", 1000), ("AllGather", "all_gather", 4000), ("Reduce", "reduce", 1000),
@@ -84,7 +85,7 @@ def test_a_send_is_a_line_without_a_collective() -> None:
     assert found.coll_perf is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "why"),
     [
         ({"header": {"id": "0x1", "rank": 2, "n_ranks": 2, "nnodes": 1}}, "rank 2 of 2"),
@@ -105,7 +106,7 @@ def test_what_no_communicator_has_is_refused_by_name(change: dict[str, Any], why
     assert why in found.detail
 
 
-@pytest.mark.parametrize("odd", [-1, 1.5, "7", 1 << 65, None, True, [], 3_600_000_001])
+@each("odd", [-1, 1.5, "7", 1 << 65, None, True, [], 3_600_000_001])
 def test_a_time_that_no_collective_has_is_refused(odd: object) -> None:
     assert isinstance(parse_line(line(NOW, coll_exec_time_us=odd)), Absent)
 

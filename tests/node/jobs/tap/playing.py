@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,6 +37,12 @@ def built(kind: str = "ADDRESS") -> Path:
     """The folder with a build of tap, harness and storm: PLAIN, ADDRESS (with undefined) or THREAD."""
     if shutil.which("cc") is None or shutil.which("make") is None:
         pytest.fail("the tap is written in C: its tests need cc and make")
+    _make()
+    return BUILT / kind
+
+
+@cache
+def _make() -> None:
     BUILT.mkdir(parents=True, exist_ok=True)
     with (BUILT / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -43,7 +50,6 @@ def built(kind: str = "ADDRESS") -> Path:
             ["make", "-s", "tap-tests"], cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert made.returncode == 0, made.stderr
-    return BUILT / kind
 
 
 def environment(folder: Path | str, **more: str) -> dict[str, str]:

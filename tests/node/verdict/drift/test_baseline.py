@@ -40,6 +40,7 @@ from tests.node.verdict.drift.edits import (
 )
 from tests.node.verdict.drift.omissions import OF_GPUS, OF_NICS
 from tests.node.verdict.drift.readings import POLICY, changes, drawn, since, streaks
+from tests.rows import each
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, nvlink_product
 from wirewatch.core.types import Expect, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.baseline import Baseline, against_given, findings_hold, why_not
@@ -170,7 +171,7 @@ MATTERS = {
 """Of what may not be told."""
 
 
-@pytest.mark.parametrize("what", [*OF_GPUS, *OF_NICS])
+@each("what", [*OF_GPUS, *OF_NICS])
 def test_what_must_be_known(what: str) -> None:
     omit: Edit = lambda box: {**OF_GPUS, **OF_NICS}[what](box, 1)  # noqa: E731
     baseline = learned(*[drawn(omit)] * 3)[1]

@@ -43,6 +43,7 @@ from tests.node.verdict.drift.edits import (
     retimer,
     wire_lost,
 )
+from tests.rows import each
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER
 from wirewatch.core.types import Health
@@ -110,7 +111,7 @@ ALONE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ALONE)
+@each("name", ALONE)
 def test_each_change_alone_is_reported_once_in_these_words(name: str) -> None:
     make, edit, health, text = ALONE[name]
     (change,) = changes(make, edit)
@@ -122,7 +123,7 @@ def test_every_kind_is_tried_alone() -> None:
     assert {name.split(maxsplit=1)[0] for name in ALONE} == {kind.value for kind in ChangeKind}
 
 
-@pytest.mark.parametrize("name", ALONE)
+@each("name", ALONE)
 def test_the_way_back_is_the_mirror(name: str) -> None:
     make, edit, *_ = ALONE[name]
     (there,) = changes(make, edit)
@@ -311,7 +312,7 @@ def test_bridges_put_on_other_pairs_are_reported_by_their_wires() -> None:
 OLD, NEW, LEFT = uuid(1), uuid(5), uuid(2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("was", "now", "told"),
     [
         (OLD, NEW, False), (OLD, LEFT, True), (LEFT, NEW, True), (LEFT, SWITCH, True),

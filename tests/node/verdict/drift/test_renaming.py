@@ -24,7 +24,7 @@ def at(address: str = "", *chain: str, numa: int | None = 0) -> TreePlace:
 OLD = at("0000:11:00.0", "pci0000:10", "0000:10:01.0")
 
 
-@pytest.mark.parametrize(
+@each(
     ("after", "kept"),
     [
         (at("0000:21:00.0", "pci0000:20", "0000:20:01.0"), True),
@@ -102,7 +102,7 @@ def test_a_part_has_hardly_moved_when_its_numa_node_and_its_ports_are_the_same(
     assert Voter(OLD, after, (0, "GPU-a")).settled is settled
 
 
-@pytest.mark.parametrize(
+@each(
     ("why", "moves", "names"),
     [
         ("more votes", [("gpu", "a", "y", 0), ("gpu", "a", "x", 0), ("gpu", "a", "x", 0)], {"a": "x"}),

@@ -33,6 +33,7 @@ from tests.node.verdict.drift.readings import (
     streaks,
     told,
 )
+from tests.rows import each
 from wirewatch.verdict.drift.baseline import Accepted, Baseline
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import ChangeKind, TopologyChange
@@ -203,7 +204,7 @@ def test_all_is_accepted() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("memory", "why"),
     [
         (DriftWatch(), "the topology was not read yet"),

@@ -37,6 +37,7 @@ from tests.node.verdict.drift.readings import (
     since,
     told,
 )
+from tests.rows import each
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.drift.canonical import graph_of
 from wirewatch.verdict.drift.change import IMPROVEMENT, SEVERITY, ChangeKind, TopologyChange, severity
@@ -87,7 +88,7 @@ ALONE: dict[str, tuple[Callable[[], Box], Edit, Health, Subject, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ALONE)
+@each("kind", ALONE)
 def test_each_kind_alone(kind: str) -> None:
     make, edit, health, subject, text = ALONE[kind]
     base = accepted(make=make)
@@ -197,7 +198,7 @@ def test_the_defaults_can_be_meant() -> None:
     assert (policy.confirm, policy.learn, policy.replaced_for) == (2, 3, 86400.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("policy", "wrong"),
     [
         (DriftPolicy(replaced_for=-1.0), "must not be below 0: 'replaced_for'"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.verdict.straggler.nodes import POLICY, gpu, history, probe, told, watched
+from tests.rows import each
 from wirewatch.core.statistics import APART, FORGOTTEN, KEPT, LEARNING
 from wirewatch.verdict.straggler.naming import SlowPart, StragglerWatch, fold_stragglers
 from wirewatch.verdict.straggler.signals import (
@@ -65,7 +66,7 @@ def test_an_outlier_half_of_which_lasts_is_not_failed() -> None:
         assert believed(looks[:newest]) == [("compute 2", False)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("looks", "asks"),
     [
         ([SLOW], True), ([BAD], True), ([SLOW, SLOW], False), ([BAD, BAD], True), ([HALF, HALF], False),

@@ -6,6 +6,7 @@ import pytest
 
 from tests.node.probe.drawn import drawn, gloo, on_switch
 from tests.node.verdict.straggler.nodes import POLICY, gpu, history, probe, told
+from tests.rows import each
 from wirewatch.core.probe import LinkBytes, Micro
 from wirewatch.core.topology import WireKind
 from wirewatch.verdict.straggler.naming import Ceiling, name_stragglers
@@ -75,7 +76,7 @@ def test_a_pair_goes_by_the_even_wire_of_the_smallest_group_of_both(kind: WireKi
         assert found[unit] == f"{start}{how}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("transmit", "receive", "lost"),
     [
         ((100, 100, 40), (100, 100, 100), 0.5),
@@ -93,7 +94,7 @@ def test_the_lowest_link_beside_the_mean(
     assert signals(probed).links == known
 
 
-@pytest.mark.parametrize(
+@each(
     ("kinds", "compared"),
     [
         ((WireKind.SWITCH,), True), ((WireKind.PAIR,), True), ((WireKind.SWITCH, WireKind.PAIR), True),
@@ -108,7 +109,7 @@ def test_links_are_compared_where_all_wires_spread_alike(
     assert bool(signals(replace(GOOD, conditions=conditions)).links) is compared
 
 
-@pytest.mark.parametrize(
+@each(
     ("memory", "slow", "others"),
     [
         (0.7, {"gemm_high": 1.0, "gemm_low": 0.7}, {UUIDS[1]: True}),
@@ -129,7 +130,7 @@ def test_another_process_shows_where_it_is_known_and_some_runs_waited(
     assert found.used == (set() if memory is None else {UUIDS[1]})
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "wrong"),
     [
         ({}, ""),
@@ -165,7 +166,7 @@ def test_the_score_is_the_larger_of_both(own: float | None, peers: float | None,
     assert deviation(own, peers).score == pytest.approx(score)
 
 
-@pytest.mark.parametrize(
+@each(
     ("own", "peers", "lost"),
     [
         (0.2, 0.3, 0.3), (0.29, 0.3, 0.29), (0.3, 0.2, 0.3), (0.05, 0.2, 0.2), (0.2, 0.05, 0.2),
@@ -177,7 +178,7 @@ def test_the_loss_that_decides(own: float | None, peers: float | None, lost: flo
     assert (None if found is None else found.part) == lost
 
 
-@pytest.mark.parametrize(
+@each(
     ("ones", "lost"),
     [
         ([deviation(0.2), deviation(0.3)], 0.2),
@@ -234,7 +235,7 @@ def test_a_pair_is_explained_by_what_its_end_lets_through(
     assert Ceiling(deviation(0.2), 0.8, 0.0).explains(pair, POLICY) is explained, why
 
 
-@pytest.mark.parametrize(
+@each(
     ("left", "copies", "named"),
     [
         ((0.57, 0.5), None, "compute 0"),
