@@ -38,6 +38,8 @@ KEPT = 50
 
 NODE = "straggler.node"
 HIDDEN = "the hypervisor hides its way to the host, which may be narrower by design"
+FAR = 0.5
+"""Share up to which a socket that the hypervisor hides may explain a slow way to the host."""
 HARMLESS = frozenset({"gpu_idle"})
 """What holds back a GPU between two pieces of work."""
 WHAT: Mapping[Resource, str] = {
@@ -229,6 +231,8 @@ def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerP
         if isinstance(one.seen, SlowPart):
             made = _of_part(one, one.seen, places, clocks.get(one.seen.unit.uuid))
             if one.seen.unit.resource is Resource.HOST and not one.seen.own and one.seen.unit.uuid in unseen:
+                if one.seen.lost < FAR:
+                    continue
                 made = replace(made, health=Health.DEGRADED, evidence=f"{made.evidence}; {HIDDEN}")
             # Of several pairs that a GPU sends by, only the slowest is a finding.
             found.setdefault(made.key, made)

@@ -179,6 +179,13 @@ def test_a_hypervisor_that_hides_the_way_makes_a_ticket_of_a_slower_sibling() ->
     assert rules(folded([well] * 6 + [slow] * 3)) == [("straggler.host_link", "5", Health.FAILED)]
 
 
+@pytest.mark.parametrize("far", [{7}, {4, 5, 6, 7}])
+def test_a_hypervisor_that_hides_the_way_may_hide_a_socket_too(far: set[int]) -> None:
+    """The memory of another socket costs less than half, so a sibling that has half is no evidence."""
+    socket = hosted(EIGHT, {f"{way} {n}": 0.55 for way in ("to", "from") for n in far}, HIDDEN, None)
+    assert folded([socket] * 4).held == ()
+
+
 @pytest.mark.parametrize("doubt", ["the CPUs near may not be used", "how many nodes there are is not known"])
 def test_memory_that_may_lie_anywhere_is_compared_with_nothing(doubt: str) -> None:
     path, near = DOUBTED[doubt]
