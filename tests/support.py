@@ -169,6 +169,10 @@ class Node:
     def findings(self) -> tuple[Finding, ...]:
         return judge_node(self.state).findings
 
+    def shown(self) -> tuple[Finding, ...]:
+        """The findings that count and those of running jobs, which stand aside."""
+        return tuple(one.finding for one in judge_node(self.state).standings if one.has_series)
+
     def rules(self) -> set[tuple[str, str, str, Health]]:
         """Rule, GPU, link and health of each finding."""
         return {(f.rule, f.subject.gpu, f.subject.link, f.health) for f in self.findings()}

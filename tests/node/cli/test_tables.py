@@ -90,6 +90,7 @@ def shown(patch: pytest.MonkeyPatch, **changes: Any) -> dict[str, Any]:
         "results": [],
         "gpus": [],
         "copies": [],
+        "hosts": [],
         "differences": [],
     }
     probe: Any = SimpleNamespace(**{**known, "stragglers": [], **changes})

@@ -150,7 +150,7 @@ def test_the_healthy_demo_has_no_finding() -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_a_fault_makes_its_findings_and_no_other(name: str) -> None:
     node = played(name)
-    found = {(f.rule, str(f.subject)): f for f in without_blind(node.findings())}
+    found = {(f.rule, str(f.subject)): f for f in without_blind(node.shown())}
     assert {(*key, f.health) for key, f in found.items()} == {
         (t.rule, str(t.subject), t.health) for t in TABLE[name]
     }
