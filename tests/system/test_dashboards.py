@@ -34,9 +34,13 @@ MORE = {
     "Alerts that fire": 100,
     # Of one node.
     "Held down now": 9 * 8,
+    "Straggler scores": 8 * 7,
     "Peer matrix, of its median": 8 * 7,
     "Peer matrix, GB/s": 8 * 7,
 }
+
+NEVER_RECORDED = {"NICs one by one, by NCCL"}
+"""Panels that no recording fills: a probe of NICs is off by default, and none was made on hardware yet."""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +99,11 @@ def test_what_may_be_empty_has_data_where_its_reason_does_not_hold(rig: Rig) -> 
     def missing() -> list[str]:
         full = {(o.board, o.panel) for node in storm for o in answers(rig.prometheus, STORM, node) if o.full}
         told = answers(rig.prometheus, STORM, storm[0])
-        return [f"{one.board}: {one.panel}" for one in told if (one.board, one.panel) not in full]
+        return [
+            f"{one.board}: {one.panel}"
+            for one in told
+            if (one.board, one.panel) not in full and one.panel not in NEVER_RECORDED
+        ]
 
     assert until_empty(missing) == []
 
@@ -114,7 +122,7 @@ def test_on_healthy_nodes_the_reasons_hold(rig: Rig) -> None:
 
 def test_a_busy_node_shows_no_results_of_probes(rig: Rig) -> None:
     told = [o for o in answers(rig.prometheus, STORM, "storm-2") if (o.board, o.blank) == (NODE, Blank.PROBE)]
-    assert len(told) == 9
+    assert len(told) == 11
     assert [one.panel for one in told if one.series[0]] == []
 
 
