@@ -689,8 +689,8 @@ CASES: Sequence[Case] = (
     # Before: {"xid.13": DEGRADED}, "ten times within a day: exchange it".
     Case(8, "one CUDA crash: XID 13, a line per SM, twelve in a millisecond", crash, ({}, [12])),
     # Before: "drain all GPUs of this domain".
-    Case(8, "non-fatal SXid 11012",
-         driver("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 11012, Non-fatal, Link 1 ECC"), (D, False)),
+    Case(8, "non-fatal SXid 20001",
+         driver("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20001, Non-fatal, Link 1 TX Replay"), (D, False)),
     # Before: "drain all GPUs of this domain".
     Case(8, "XID 145 non-fatal",
          driver(xids.xid(145, rest="RLW_REMAP  Nonfatal XC1 i0 Link 00 (0x4 0x1)")), (D, False)),
