@@ -29,7 +29,8 @@ IDS = [*NAMES, "all"]
 
 
 def switched_off(folder: Path, names: tuple[str, ...]) -> Path:
-    sections = (n if n in {"probe", "drift", "pairs"} else f"collectors.{n}" for n in names)
+    own = {"probe": "probe", "drift": "drift", "pairs": "pairs", "nics": "probe.nics"}
+    sections = (own.get(name, f"collectors.{name}") for name in names)
     config = folder / "wirewatch.toml"
     config.write_text("".join(f"[{section}]\nenabled = false\n" for section in sections), "utf-8")
     return config
