@@ -98,7 +98,7 @@ class NetworkProfile:
         return self.nics * self.nic_rate
 
     def lines(self) -> str:
-        """What the network is, for people."""
+        """The network in words, for people."""
         nics = f"{count(self.nics, 'NIC')} x {self.nic_rate / GBIT:.0f} Gb/s = {rate(self.rate)} a node"
         return f"{self.name}: {self.kind.value}, {nics}"
 
@@ -281,7 +281,7 @@ def _seconds(profile: NetworkProfile, op: str, group: NodeGroup, size_bytes: int
 
 
 def _bent(profile: NetworkProfile, table: NetworkTable, group: NodeGroup, size_bytes: int) -> float:
-    """What a table took, as a share of what the rule gives for it; between its sizes by logarithms."""
+    """Return the time of a table as a share of the rule's time. Between its sizes it follows logarithms."""
     there = NodeGroup(table.nodes, table.gpus, group.architecture, group.inside)
     most = _plateau(profile, table.op, there)
     ratios = [(at, took / _seconds(profile, table.op, there, at, most)) for at, took in table.sizes]

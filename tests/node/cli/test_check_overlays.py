@@ -24,7 +24,7 @@ EXPECTED: Mapping[str, Health] = {
     "gpu-throttle-thermal": D, "gpudirect-lost": D, "host-link-slow": F,
     "ib-counter-saturated": D, "ib-device-gone": F,
     "ib-link-downed": D, "ib-port-down": F, "ib-port-flapping": F, "ib-port-init": F,
-    "ib-port-polling": D, "ib-port-slow": F, "ib-symbol-errors": D, "ib-unreadable": U,
+    "ib-port-polling": U, "ib-port-slow": F, "ib-symbol-errors": D, "ib-unreadable": U,
     "ibstat-disagrees": D, "iommu-translates": D, "nccl-conf-gdr-off": D, "nic-cable-hot": D,
     "job-hang-skipped": OK, "job-hang-stopped": OK,
     "nic-moved": OK, "nic-pcie-x8": F, "nvlink-all-down": F, "nvlink-crc": D, "nvlink-link-down": F,

@@ -71,7 +71,7 @@ def switch_on(collector: str) -> str:
 def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -> JobEvidence:
     """Return the evidence with how busy the busiest thread of each process (by pid) was.
 
-    Of a GPU it is the least of its processes, and not known where that of any of them is not.
+    A GPU has the least value of its processes. It is not known where one of them is not known.
     """
     read = ([threads.get(pid, _NO_THREADS) for pid in gpu.pids] for gpu in evidence.gpus)
     gpus = tuple(replace(gpu, thread=_least(some)) for gpu, some in zip(evidence.gpus, read, strict=True))

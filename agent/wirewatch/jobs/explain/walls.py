@@ -65,7 +65,7 @@ _STARTING = JobAnswer(
 )  # fmt: skip
 _NOT_ONE = ", nor that they are of one job"
 FULL_SPEED = 0.9
-"""Share of what is expected from which on a wire gives what it should."""
+"""A wire is good from this share of its expected bandwidth on. [share]"""
 _HOST = (
     "look at what the processes wait for, with `py-spy dump --pid` and `iostat`",
     "usual are too few loader workers, slow storage, tokenisation, and checkpoints",
@@ -77,7 +77,7 @@ _LAUNCH = (
 
 
 def decide(evidence: JobEvidence) -> JobAnswer:
-    """Return the wall that a job hits, with what shows it, what is not known, and what to do; pure."""
+    """Return the wall that a job hits, its evidence, what is not known, and advice."""
     answer = _standing(evidence) if evidence.hang is None else _hang(evidence.hang)
     if answer is None:
         answer = _by_shares(evidence)

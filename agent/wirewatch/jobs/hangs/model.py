@@ -77,7 +77,7 @@ class HangPolicy(Strict):
 
 
 class HangKind(Enum):
-    """The kind of a hang; SUSPECTED: it looks like one, and nobody could be asked."""
+    """The kind of a hang. SUSPECTED: the GPUs look like a hang, and RAS did not answer."""
 
     STOPPED = "stopped"
     ASYMMETRIC = "asymmetric"

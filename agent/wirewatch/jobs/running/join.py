@@ -69,7 +69,7 @@ def join(
     memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int,
     patience: int = PATIENCE, most: int = MOST_JOINED,
 ) -> Complete:  # fmt: skip
-    """Return what is complete now; what waits too long is counted as partial.
+    """Return the collectives that are complete now, and count those that wait too long as partial.
 
     Args:
         memory: of before.

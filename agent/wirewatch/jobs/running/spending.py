@@ -14,7 +14,7 @@ from wirewatch.jobs.running.windows import under_way
 from wirewatch.jobs.times import ELSEWHERE, CommunicatorWindow, JobRank, OperationTimes, TimesDoubt
 
 LOOK = 12.0
-"""Seconds; windows that end in them count, each by its length: what is over must not hide what is new."""
+"""Windows that ended within so many seconds count, each by its length. Older ones would hide a new fault."""
 MOSTLY = 0.5
 """Of waiting that is not attributed, from which part on it is said for whom it is."""
 
