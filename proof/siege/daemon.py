@@ -34,10 +34,14 @@ class Size:
 
     children: int
     threads: int
-    descriptors: int
+    opened: Mapping[int, str]
     pss: int
     log: int
     files: frozenset[str]
+
+    @property
+    def descriptors(self) -> int:
+        return len(self.opened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ class Besieged:
         files = {str(one.relative_to(self.ground.folder)) for place in places for one in place.rglob("*")}
         proc = Path(f"/proc/{self.pid}")
         return Size(
-            len(processes.children(self.pid)), len([*proc.glob("task/*")]), len([*proc.glob("fd/*")]),
+            len(processes.children(self.pid)), len([*proc.glob("task/*")]), _opened(proc / "fd"),
             processes.memory(self.pid)["pss"], self._log.stat().st_size, frozenset(files),
         )  # fmt: skip
 
@@ -226,6 +230,15 @@ class Besieged:
             self.process.wait()
             status = None
         return status, time.monotonic() - began
+
+
+def _opened(folder: Path) -> dict[int, str]:
+    """Return the target of each open descriptor in a process's `fd` folder."""
+    found = {}
+    for one in folder.iterdir():
+        with suppress(OSError):
+            found[int(one.name)] = str(one.readlink())
+    return found
 
 
 _KEPT = frozenset({"foreign", "agent.lock", "probe.lock"})

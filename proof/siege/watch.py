@@ -2,8 +2,8 @@
 
     python -m proof.siege.watch URL SOCKET [TOKEN]
 
-Each asks from an address of its own and over a connection of its own, several times a second. The end of
-standard input ends it; it prints one JSON document.
+Each asks from an address of its own and over a connection of its own. The end of standard input ends it; it
+prints one JSON document.
 """
 
 import http.client
@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 
 PROMETHEUS, KUBELET = "127.0.0.9", "127.0.0.1"
 """The kubelet asks from the machine itself."""
-EVERY = 0.2
-"""Seconds between two questions of one of them."""
+EVERY = {"metrics": 1.0, "livez": 0.2, "local": 0.2}
+"""Seconds between two questions of each client. A scraper that came more often than a crowd's addresses would
+give way to them."""
 LIVEZ, SCRAPE, LOCAL = 1.0, 10.0, 3.0
 """Seconds after which the kubelet, Prometheus and `check` give up, by their defaults."""
 DAY = 86400.0
@@ -169,7 +170,7 @@ class Watch:
                 seen.bad(why)
             else:
                 seen.good(began)
-            self._over.wait(max(0.0, began + EVERY - time.monotonic()))
+            self._over.wait(max(0.0, began + EVERY[name] - time.monotonic()))
 
     def _scrape(self) -> str:
         status, _ = ask(connection(self._url, PROMETHEUS, SCRAPE), "/metrics", self._headers)
@@ -191,7 +192,7 @@ class Watch:
 
 def main() -> None:
     watch = Watch(*(*sys.argv[1:], "")[:3])
-    time.sleep(5 * EVERY)
+    time.sleep(max(EVERY.values()))
     print("watching", flush=True)
     sys.stdin.read()
     print(json.dumps(watch.end()))

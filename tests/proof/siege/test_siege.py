@@ -9,7 +9,7 @@ import pytest
 
 from proof.siege import results
 from proof.siege.__main__ import BOOKS
-from proof.siege.attack import GAP, Attack, Siege, carry_out, every
+from proof.siege.attack import GAP, Attack, Siege, carry_out, every, lasting
 from proof.siege.attacks.rings import Sampled
 from proof.siege.daemon import SiegeError
 from proof.siege.page import page
@@ -71,6 +71,15 @@ def test_a_figure_above_its_limit_is_a_trouble(tmp_path: Path) -> None:
     assert siege.outcome.holds
     siege.most("lanes' worst gap", GAP + 0.1, "s", GAP)
     assert siege.outcome.troubles == ["lanes' worst gap 5.1 s, at most  5 s allowed"]
+
+
+def test_a_descriptor_is_left_where_every_look_has_it() -> None:
+    late = {3: "socket:[9]"}
+    assert lasting([{3: "socket:[7]", 4: "pipe:[1]"}, {4: "pipe:[1]"}, {**late, 4: "pipe:[1]"}]) == {
+        (4, "pipe:[1]")
+    }
+    assert lasting([{3: "socket:[7]"}, late]) == set()
+    assert lasting([late, late]) == {(3, "socket:[9]")}
 
 
 def jobs(*communicators: tuple[int, ...], name: str = "pid:7") -> dict[str, Any]:
