@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
+from wirewatch import catalogue
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.hw.overlay import Overlay, bundled_overlays, load_overlay
@@ -38,7 +39,7 @@ class RecordingsDocument:
 
 @dataclass(frozen=True, slots=True)
 class BundledOverlay:
-    """An overlay on demo-dgx-h200; `health` is the worst of its findings, null where it declares none."""
+    """An overlay on demo-dgx-h200; `health` is the worst of its findings, null where none changes a verdict."""
 
     name: str
     about: str
@@ -117,6 +118,8 @@ def _about(manifest: dict[str, Any], seconds: float) -> Iterator[str]:
 
 
 def _overlay(overlay: Overlay) -> BundledOverlay:
-    worst = max((one.health for one in overlay.findings), default=None)
+    aside = {f"{one.name}." for one in catalogue.components() if not one.gates}
+    counted = (one.health for one in overlay.findings if not one.rule.startswith(tuple(aside)))
+    worst = max(counted, default=None)
     rules = [one.rule for one in overlay.findings]
     return BundledOverlay(overlay.name, overlay.about, None if worst is None else HEALTH_NAMES[worst], rules)

@@ -27,13 +27,15 @@ def test_every_recording_has_a_sentence() -> None:
     assert dict(rows)["demo-dgx-h200"].strip().endswith("part of it made up")
 
 
-def test_every_overlay_has_a_sentence_and_says_how_bad_it_is() -> None:
+def test_every_overlay_has_a_sentence_and_says_how_bad_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     text = " ".join(listed("overlays", "list").split())
     for name in bundled_overlays():
         assert f"{name} " in text
         assert " ".join(load_overlay(name).about.split()) in text
     assert "nvlink-link-down FAILED: GPU 2 loses NVLink 7" in text
     assert "nic-moved mlx5_4 has been given to a pod: no fault" in text
+    assert "job-hang-stopped a job of eight ranks" in text, "a finding of a job changes no node's health"
 
 
 def test_words_choose_among_names_sentences_and_rules() -> None:
