@@ -39,7 +39,7 @@ class RecordingsDocument:
 
 @dataclass(frozen=True, slots=True)
 class BundledOverlay:
-    """An overlay on demo-dgx-h200; `health` is the worst of its findings, null where none changes a verdict."""
+    """An overlay on demo-dgx-h200; `health`: the worst of its findings that change a verdict, or null."""
 
     name: str
     about: str
