@@ -26,6 +26,7 @@ from tools import (
     products,
     runbook,
     schemas,
+    sources,
     transcripts,
     version,
 )
@@ -41,6 +42,7 @@ def docs() -> Files:
     made = {pages.DOCS / "METRICS.md": pages.page(), pages.DOCS / "recordings.md": pages.recordings()}
     made |= {explained.PAGE: explained.page(explained.PAGE.read_text("utf-8"))}
     made |= {path: transcripts.page(path.read_text("utf-8")) for path in transcripts.PAGES}
+    made |= sources.files()
     return {**made, **options.files(), **commands.files(), products.PAGE: products.page(), **described}
 
 

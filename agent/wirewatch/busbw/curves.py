@@ -6,7 +6,7 @@ protocol NCCL took at which size is not in these tables: advice.times.model has 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wirewatch.busbw.formulas import Point, factor
 from wirewatch.core.probe import (
@@ -26,6 +26,7 @@ HOPPER = 18 * 26.562e9
 """Bytes per second each way of an H100 or H200 with all its links."""
 H200 = "nccl-tests 2.19.6, NCCL 2.28.9, 8 H200, NVLS off, recorded for this project"
 H100_4 = "nccl-tests 2.18.3, NCCL 2.29.2, 4 of 8 H100, waynehacking8/nccl-collectives-bench"
+H100_8 = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
 H100_SCALING = "scaling runs of 2, 4, 6 H100, NCCL 2.29.2, waynehacking8/nccl-collectives-bench"
 _H100_JOB = (
     "torch.distributed in bfloat16, a process for each of 4 H100 on a quiet machine, "
@@ -41,9 +42,10 @@ H200_PROBE = "wirewatch's probe of 2 H200, NVLS off, NCCL 2.28.9, recording h200
 class ReferenceCurve:
     """One table: `sizes` in bytes (nccl-tests' S) with seconds of an operation, out of place where it can be.
 
-    `launch`: `eager`, one by one from the host, or `graph`, many as one CUDA graph. `one_process`: a single
-    process launched on all GPUs, as nccl-tests without MPI does; else each GPU had a process. `wire`: bytes
-    per second of one GPU each way. `printed`: busbw in bytes per second where the source prints that.
+    `launch`: `eager`, one by one from the host, or `graph`, many as one CUDA graph, or by launches that take
+    less than the GPUs do. `one_process`: a single process launched on all GPUs, as nccl-tests without MPI
+    does; else each GPU had a process. `wire`: bytes per second of one GPU each way. `nvls`: whether NCCL
+    could take NVLS. `printed`: busbw in bytes per second where the source prints that.
     """
 
     op: str
@@ -55,6 +57,7 @@ class ReferenceCurve:
     kind: WireKind = WireKind.SWITCH
     architecture: str = "Hopper"
     wire: float = HOPPER
+    nvls: bool = False
     printed: tuple[tuple[int, float], ...] = ()
 
     def rates(self, *sizes: int) -> tuple[tuple[int, float], ...]:
@@ -136,6 +139,20 @@ CURVES: tuple[ReferenceCurve, ...] = (
             25.98, 25.87, 35.95, 42.89, 62.52, 105.75,
         ),
         (266.04, 289.74, 303.62, 316.60, 330.17, 339.70, 341.21, 350.34), first=64,
+    ),
+    # nccl-tests with a process for each GPU launches in 6 us. Left out: 32 B and 4 KiB, 68 and 24 us but 13.5
+    # and 16.5 in place.
+    replace(
+        _table(
+            ALL_REDUCE, 8, H100_8,
+            (
+                13.67, 13.00, 68.14, 14.92, 15.87, 16.10, 16.70, 16.94, 17.14, 23.59, 17.40, 17.93, 19.33,
+                19.54, 19.89, 20.43, 20.66, 27.37, 42.21, 54.19, 83.04, 123.8, 199.3,
+            ),
+            (361.67, 400.53, 422.25, 436.79, 466.33, 473.37, 477.24, 480.16),
+            first=8, without=frozenset({32, 4096}),
+        ),
+        launch="graph", one_process=False, nvls=True,
     ),
     _eight(ALL_REDUCE, (49.55, 50.50, 54.69, 59.46, 118.38), (322.74, 347.08, 359.00, 365.20)),
     _eight(ALL_GATHER, (41.28, 44.26, 49.64, 51.62, 66.24), (286.51, 325.86, 344.62, 355.08)),

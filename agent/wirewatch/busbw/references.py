@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from wirewatch.busbw.curves import H100_SCALING, HOPPER, table_of
+from wirewatch.busbw.curves import H100_8, H100_SCALING, HOPPER, table_of
 from wirewatch.busbw.formulas import DIRECT, NVLS, RING, Line, factor, fit
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, ALLTOALL, BROADCAST, MIB, REDUCE_SCATTER
@@ -111,7 +111,6 @@ _AMPERE = 12 * 25e9
 _B200 = 18 * 50e9
 _B300 = 18 * 53.125e9
 _H200_2 = "2xH200, nccl-tests in place, proof/hardware/2026-11-21-h200-probe.md"
-_H100_NVLS = "8 H100, NVIDIA/dgxc-benchmarking, nccl/README.md; awslabs' p5 measured 1 to 5 % less"
 _A100 = (
     "8 A100, NCCL 2.10 era, microsoft/superbenchmark tests/data; NVIDIA/nccl-tests#149 has 230, "
     "Azure/AI-benchmarking-guide ND_A100_v4_results.md 213.87 at 256 MiB"
@@ -204,7 +203,7 @@ REFERENCES: tuple[Reference, ...] = (
     _two(REDUCE_SCATTER, 212.66, 242.46, 261.33),
     Reference(
         WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 8, (8, 8), HOPPER,
-        _table(361.67, 422.25, 466.33), Confidence.PUBLISHED, _H100_NVLS,
+        _table(361.67, 422.25, 466.33), Confidence.PUBLISHED, H100_8,
     ),
     Reference(
         WireKind.SWITCH, NVLS, ALL_REDUCE, "Hopper", 6, (6, 7), HOPPER,

@@ -381,6 +381,8 @@ _RUNS = 50
 """Runs that people are shown."""
 _LINES = 15
 """Lines of a first answer."""
+_ONE_RATE = 0.9
+"""The share of the best from which what is expected is said as one rate."""
 _HEADER = (
     "size", "type", "us", "busbw GB/s", "ratio", "in place us", "busbw GB/s", "ratio", "expected", "wrong"
 )  # fmt: skip
@@ -390,12 +392,12 @@ _HEADER = (
 class Tally:
     """What all runs have in common to say: how many things are wrong and the first of them, slow sizes last.
 
-    `lowest`: ratio, size and operation of the row that is nearest to its limit.
+    `lowest`: ratio of the row that is nearest to its limit, and what to say of it.
     """
 
     runs: int = 0
     wrong: dict[tuple[Health, bool], tuple[int, str]] = field(default_factory=dict)
-    lowest: tuple[float, int, str] = (math.inf, 0, "")
+    lowest: tuple[float, str] = (math.inf, "")
     reason: str = ""
     asks: bool = False
     checked: bool = False
@@ -414,7 +416,7 @@ class Tally:
         self._count(Health.FAILED, judged.failures)
         self._count(judge.severity(judged.low), low, slow=True)
         for one in (one for one in judged.sizes if one.well):
-            self.lowest = min(self.lowest, (one.ratio, one.point.size_bytes, judged.run.op))
+            self.lowest = min(self.lowest, (one.ratio, _lowest(judged.run.op, one)))
 
     def why(self, health: Health, reader: Reader, log: LogSummary) -> str:
         """A verdict in one line, with what it leaves out."""
@@ -439,8 +441,16 @@ class Tally:
             return log.answer
         if health is not Health.OK:
             return self.reason or "nothing could be judged"
-        ratio, size, op = self.lowest
-        return f"the lowest is {ratio * 100:.0f} % of what is expected, {op} of {words.size(size)}"
+        return self.lowest[1]
+
+
+def _lowest(op: str, one: judge.JudgedSize) -> str:
+    """The row in words, beside a range where the ways in which its ranks may be joined differ."""
+    best, what = one.expected.busbw, f"{op} of {words.size(one.point.size_bytes)}"
+    if not one.least or one.least > _ONE_RATE * best:
+        return f"the lowest is {words.percent(one.ratio)} of what is expected, {what}"
+    due = f"{one.least / GB:.1f} to {words.rate(best)}"
+    return f"the lowest is {one.busbw / GB:.1f} of {due} that its wires may give, {what}"
 
 
 def parse_text(document: parsed.ParseDocument, *, explain: bool) -> str:

@@ -212,9 +212,12 @@ class RunGrounds:
         arch = value_or(architecture(product), "")
         profiles = self._profiles(product)
         if profiles:
-            ways = tuple(network_way(one, nodes, each, arch, inside, trees=trees) for one in profiles)
+            either_age = [age for one in profiles for age in (one, one.older) if age]
+            ways = tuple(network_way(one, nodes, each, arch, inside, trees=trees) for one in either_age)
             rates = either([f"{one.nic_rate / GBIT:.0f}" for one in profiles])
-            reason = "" if len(ways) == 1 else f"are its ports of {rates} Gb/s? Say it by --network"
+            reason = f"are its ports of {rates} Gb/s? Say it by --network" if len(profiles) > 1 else ""
+            if len(profiles) < len(ways):
+                reason = f"NCCL 2.9 and older reached as little on {profiles[0].name}: is its NCCL that old?"
             names = tuple(f"over {one.lines()}" for one in profiles)
             return Basis(ways, reason, names, strict=True, settings=settings, enforced=profiles[0].enforced)
         unknown = Absent(Why.MISSING, "the network is not known")

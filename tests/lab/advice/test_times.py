@@ -646,6 +646,16 @@ def test_no_launch_is_remarked_on_where_launches_were_measured() -> None:
         assert any(text.startswith("no faster than its launch") for text in found.remarks) is remarked
 
 
+@pytest.mark.parametrize(("size", "us"), [(8, 12.90), (16, 12.88), (32, 13.34)])
+def test_small_messages_of_a_public_p5_are_within_the_bound_of_both_launches(size: int, us: float) -> None:
+    """aws/aws-k8s-tester#503, to which nothing was fitted; a job may launch as slowly as in 23.1 us."""
+    times = CollectiveTimes(described("8xH100+p5"))
+    for launch in ("eager", "graph"):
+        found = known(times.estimate("all_reduce", Ranks(8), size, launch))
+        assert found.low * 1e6 <= us <= found.high * 1e6
+    assert us == pytest.approx(found.seconds * 1e6, rel=0.1)
+
+
 def test_a_single_rank_and_what_takes_no_time_are_no_measurements() -> None:
     plain = seconds(described("8xH100"), "all_reduce", 4, 64 * MIB)
     for odd in (
@@ -664,7 +674,7 @@ def test_a_single_rank_and_what_takes_no_time_are_no_measurements() -> None:
         ("8xH100+p5", 16 << 20, 282.3),
         ("8xH100+a3-mega", 8, 123),
         ("8xH100+a3-mega", 16 << 20, 977.6),
-        ("8xA100+p4d", 1 << 20, 483.5),
+        ("8xA100+p4d", 1 << 20, 309.4),
         ("8xH200+a3-ultra", 1 << 30, 4388.6),
     ],
 )

@@ -22,6 +22,7 @@ from wirewatch.core.types import Absent
 from wirewatch.core.words import GBIT
 
 BY_NAME = {one.name: one for one in PROFILES}
+OLD_P4D = BY_NAME["p4d"].older or BY_NAME["p5"]
 Run = tuple[str, NetworkProfile, int, tuple[str, float], str, dict[float, float]]
 IB, ROCE = NetworkKind.INFINIBAND, NetworkKind.ROCE
 HOPPER, AMPERE, BLACKWELL = ("Hopper", 480e9), ("Ampere", 231e9), ("Blackwell", 850e9)
@@ -42,7 +43,7 @@ HEALTHY: list[Run] = [
     ("2 A3 Mega, another log", BY_NAME["a3-mega"], 2, HOPPER, ALL_REDUCE, {1024: 302, 2048: 315, 8192: 335}),
     ("2 A3 Mega, a third", BY_NAME["a3-mega"], 2, HOPPER, ALL_REDUCE, {8192: 318}),
     ("2 A3 High", BY_NAME["a3-high"], 2, HOPPER, ALL_REDUCE, {1024: 83}),
-    ("2 p4d, NCCL 2.8", BY_NAME["p4d"], 2, AMPERE, ALL_REDUCE, {1: 4.1, 16: 16.6, 64: 22.6, 1024: 32.7}),
+    ("2 p4d, NCCL 2.8", OLD_P4D, 2, AMPERE, ALL_REDUCE, {1: 4.1, 16: 16.6, 64: 22.6, 1024: 32.7}),
     ("2 p4d, nccl#527", BY_NAME["p4d"], 2, AMPERE, ALL_REDUCE, {1024: 57}),
     ("3 p4d, nccl#527", BY_NAME["p4d"], 3, AMPERE, ALL_REDUCE, {1024: 31.8}),
     ("4 p4d, nccl#527", BY_NAME["p4d"], 4, AMPERE, ALL_REDUCE, {1024: 29.6}),

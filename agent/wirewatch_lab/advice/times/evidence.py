@@ -115,7 +115,7 @@ def of_references(
     curves = [
         OneReference(
             MeasuredCurve(
-                replace(model, ranks=c.ranks, wire=c.wire, architecture=c.architecture, nvls=False),
+                replace(model, ranks=c.ranks, wire=c.wire, architecture=c.architecture, nvls=c.nvls),
                 c.sizes, c.launch == GRAPH, c.one_process, c.source,
             ),
             Confidence.PUBLISHED,
