@@ -125,6 +125,16 @@ def shares(probed: Probed) -> dict[Collective, float]:
     return found
 
 
+def unjudged(probed: Probed) -> frozenset[str]:
+    """UUIDs of GPUs whose host links were asked for and could not be held against what is expected.
+
+    With "" among them where nothing can be said of the node either.
+    """
+    judged = {probed.plan.gpus[one.copies.gpu] for one in host_links(probed) if one.worst}
+    blind = {*probed.plan.gpus, *(() if judged or shares(probed) else ("",))} - judged
+    return frozenset(blind if probed.plan.host_bytes else ())
+
+
 def host_findings(probed: Probed, usual: CollectiveRates, policy: ProbePolicy) -> tuple[ProbeFinding, ...]:
     """Host links below what is expected, and shared ones below their past."""
     return (*_below_expected(probed, policy), *_below_share(probed, usual, policy))

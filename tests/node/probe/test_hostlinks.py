@@ -156,6 +156,47 @@ def test_gpus_of_several_generations_are_each_beside_their_own() -> None:
     assert rules(folded([hosted(four, left | {"to 3": 0.12}, paths)])) == [(HOST.name, "3", Health.DEGRADED)]
 
 
+REFUSED = replace(hosted(EIGHT), document=replace(EIGHT.shown, no_hosts="no memory"))
+BLIND: Mapping[str, Probed] = {
+    "the memory was refused": REFUSED,
+    "the CPUs near may not be used now": hosted(EIGHT, near=False),
+}
+
+
+@pytest.mark.parametrize("blind", BLIND)
+def test_a_probe_that_cannot_judge_a_host_link_clears_no_fault_of_it(blind: str) -> None:
+    slow = hosted(EIGHT, {"to 3": 0.33})
+    faulty = folded([slow] * 2)
+    memory = folded([BLIND[blind]] * 12, faulty)
+    assert rules(memory) == [(HOST.name, "3", Health.FAILED)]
+    assert not memory.clean
+    assert of_rule(memory).evidence.count("the newest probe could not judge it") == 1
+    assert of_rule(memory).since == of_rule(faulty).since
+    again = folded([slow], memory)
+    assert of_rule(again).health is Health.FAILED, "the probes between count for nothing"
+    assert folded([GOOD], memory).held == ()
+    assert rules(folded([BLIND[blind], slow], folded([slow]))) == [(HOST.name, "3", Health.FAILED)]
+    all_slow = folded([hosted(EIGHT, {f"to {n}": 0.35 for n in range(8)})] * 2)
+    assert rules(folded([BLIND[blind]], all_slow)) == [(HOST.name, "", Health.FAILED)]
+
+
+def test_a_slower_sibling_stays_slow_while_nothing_is_measured_of_it() -> None:
+    slow = hosted(EIGHT, {"to 5": 0.75, "from 5": 0.75})
+    memory = folded([slow] * 2 + [REFUSED] * 5)
+    assert (rules(memory), memory.clean) == ([("straggler.host_link", "5", Health.DEGRADED)], False)
+    assert folded([GOOD] * 3, memory).held == ()
+    assert folded([slow, REFUSED, REFUSED, REFUSED, slow]).held == (), "one look is too old beside the other"
+
+
+def test_host_links_of_gpus_that_are_gone_or_not_asked_for_are_forgotten() -> None:
+    faulty = folded([hosted(EIGHT, {"to 3": 0.33, "from 6": 0.75, "to 6": 0.75})] * 2)
+    assert len(faulty.held) == 2
+    assert folded([EIGHT] * 2, faulty).held == (), "host links are switched off"
+    four = drawn(on_switch(4))
+    left = folded([hosted(four, near=False)] * 3, faulty)
+    assert rules(left) == [(HOST.name, "3", Health.FAILED)], "GPU 6 is not here any more"
+
+
 # --- siblings and past
 
 
