@@ -7,6 +7,8 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, config_option
 from wirewatch.cli.options import owner as checked_owner
+from wirewatch.core.types import Unusable
+from wirewatch.core.words import count
 
 INTERNAL = 70
 DEFAULT, LONGEST = 600.0, 86400.0
@@ -55,16 +57,19 @@ def hold(
     named = hold_named(f"{owner}.0.{gpus}")
     if named is None or (named.gpus is None and gpus != "all"):
         raise click.UsageError("--owner has 64 letters, digits, _ and - at most, --gpus numbers such as 0,3")
-    folder = HoldFolder(load(config_file, discover())[0].probe.holds)
+    path = load(config_file, discover())[0].probe.holds
+    if not path:
+        raise Unusable("`[probe] holds` is empty, so that no probe of this node looks for holds")
+    folder = HoldFolder(path)
     try:
         if end:
-            click.echo(f"{owner}: {folder.end(owner)} holds ended")
+            click.echo(f"{owner}: {count(folder.end(owner), 'hold')} ended")
             return
         folder.make(owner, DEFAULT if seconds is None else seconds, named.gpus)
         gone = folder.quiet(PATIENCE)
     except OSError as error:
         gone = False
-        click.echo(f"wirewatch: {error.filename or 'the holds'}: {error.strerror}", err=True)
+        click.echo(f"wirewatch: {error.filename or path}: {error.strerror}", err=True)
     else:
         said = "no probe runs there" if gone else f"a probe that was ended is not gone after {PATIENCE:g} s"
         click.echo(f"{owner}: probes are held off, {said}")

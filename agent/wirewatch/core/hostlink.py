@@ -40,7 +40,7 @@ class HostCopies:
 
     `*_low`: of the fastest single copy. `both`: of one each way at once. `all_*`: while all GPUs of the plan
     copy that way. `runs`: copies each way in all. `near`: whether the memory was made on CPUs near the GPU,
-    None where these are not known.
+    None where these are not known, or their NUMA nodes had too little free memory.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {
