@@ -37,6 +37,7 @@ from wirewatch.probe.network import (
     RailJob,
     RailResult,
     Rails,
+    Unmeasured,
     examine,
     gpudirect_asked,
     is_rdma,
@@ -77,13 +78,22 @@ RATE = Metric(
     "none. Withdrawn when it is twice as old as the time between probes.", _UNPROVEN,
     panel=Panel("NICs one by one, by NCCL"), tier=Tier.CORE,
 )  # fmt: skip
+MEASURED = Metric(
+    "probe_nic_last_success_timestamp_seconds", Kind.GAUGE, ("device", "port"),
+    "When a probe last measured this port, with GPUDirect or without it; 0 for never.", _UNPROVEN,
+    undrawn="`wirewatch status` has it",
+)  # fmt: skip
 SECONDS = family(
     "probe_nic_gpu_seconds_total", (), "GPU-seconds for which probes of NICs held contexts, since start.",
     undrawn="`[probe.nics] budget` bounds it",
 )  # fmt: skip
 DRAIN = "drain the node: jobs here compute wrong results; test the GPUs' memory and the NIC"
 MEMORY = "load nvidia_peermem, or take a driver and kernel with DMA-BUF; look at ACS and IOMMU on the path"
-TRY = "run `wirewatch probe --transport net`; if no NIC can be probed alone here, switch `[probe.nics]` off"
+TRY = (
+    "run `wirewatch probe --transport net`, and `ibv_devinfo` where the prober runs; leave a port that no job "
+    "shall use out by NCCL_IB_HCA in /etc/nccl.conf; if no NIC can be probed alone here, switch "
+    "`[probe.nics]` off"
+)
 _SWITCH = {True: "on", False: "off", None: "none"}
 _HOW = {True: " with GPUDirect", False: " without GPUDirect", None: " over sockets"}
 
@@ -113,7 +123,7 @@ class NicsMemory:
     listed: float = 0.0
     tried: Mapping[RailJob, float] = field(default_factory=dict)
     again: frozenset[RailJob] = frozenset()
-    failed: Mapping[RailJob, tuple[int, str]] = field(default_factory=dict)
+    failed: Mapping[RailJob, tuple[int, Unmeasured]] = field(default_factory=dict)
     results: Mapping[RailJob, tuple[float, RailResult]] = field(default_factory=dict)
     streaks: Mapping[tuple[RailJob, Health], Streak] = field(default_factory=dict)
     proven: frozenset[str] = frozenset()
@@ -226,9 +236,9 @@ def fold_rail(
     memory = replace(memory, tried={**memory.tried, job: probed.at}, again=memory.again | {job})
     if probed.outcome != "ok" and probed.outcome not in BROKEN:
         return memory
-    found = examine(probed) if ran == job else "what ran is no probe of this NIC"
-    if isinstance(found, str):
-        count = memory.failed.get(job, (0, ""))[0] + 1
+    found = examine(probed) if ran == job else Unmeasured("what ran is no probe of this NIC")
+    if isinstance(found, Unmeasured):
+        count = memory.failed.get(job, (0, found))[0] + 1
         again = memory.again if count < policy.failures else memory.again - {job}
         return replace(memory, failed={**memory.failed, job: (count, found)}, again=again)
     results, key = {**memory.results, found.job: (probed.at, found)}, found.job
@@ -278,12 +288,14 @@ def findings(memory: NicsMemory, policy: ProbePolicy, expect: Expect) -> tuple[F
         for at, one in memory.results.values()
         for made in _of_rail(memory, one, policy, expect)
     ]
-    lost = {job: why for job, (count, why) in memory.failed.items() if count >= policy.failures}
-    for job, why in lost.items():
-        made = UNPROVEN.finding(
-            job.subject, f"{job.rail}{_HOW[job.direct]} is not measured: {why}", action=TRY
-        )
-        found.append(replace(made, since=memory.tried.get(job, 0.0)))
+    measured = {job.rail for job in memory.results}
+    for job, (count, one) in memory.failed.items():
+        # A port that is measured in the other way is known, unless this way was known or is asked for.
+        known = job.rail in measured and job not in memory.results and not (job.direct and expect.gpudirect)
+        if count >= policy.failures and one.ill and not known:
+            evidence = f"{job.rail}{_HOW[job.direct]} is not measured: {one.why}"
+            made = UNPROVEN.finding(job.subject, evidence, action=TRY)
+            found.append(replace(made, since=memory.tried.get(job, 0.0)))
     return tuple({one.key: one for one in sorted(found, key=lambda one: one.health)}.values())
 
 
@@ -315,6 +327,10 @@ def _said(one: RailResult) -> str:
 def samples(reading: NicsReading, memory: NicsMemory, *, every: float) -> Iterator[Sample]:
     """What was measured of each rail while that is not old."""
     yield SECONDS.sample(memory.gate.gpu_seconds)
+    for rail in reading.rails.names:
+        ends = (at for job, (at, _) in memory.results.items() if job.rail == rail)
+        part = RailJob(rail, None).subject
+        yield MEASURED.sample(max(ends, default=0.0), part.device, part.port)
     for job in jobs_of(reading.rails):
         part, found = job.subject, memory.results.get(job)
         labels = (part.device, part.port, _SWITCH[job.direct])
@@ -329,11 +345,11 @@ def nics_collector(
     """The collector; `history` opens what earlier daemons kept, `prober` runs probes where there is one."""
     return Collector(
         name=NICS_NAME, about="NCCL between two GPUs over one NIC at a time, once a day on an idle node",
-        lane="probe", options=probe.nics, policy=policy, metrics=(RATE, SECONDS),
+        lane="probe", options=probe.nics, policy=policy, metrics=(RATE, MEASURED, SECONDS),
         start=remember_nics(history(read_only=True), policy) if history else NicsMemory(),
         read=partial(read, probe=probe, expect=expect, prober=prober, history=history, boot_id=boot_id),
         samples=partial(samples, every=probe.nics.every), judge=partial(judge, probe=probe),
-        applicable=lambda reading: bool(reading.rails.names), series=17,
+        applicable=lambda reading: bool(reading.rails.names), series=25,
         rules=(SLOW, WRONG, GPUDIRECT, UNPROVEN),
         observed=lambda _, memory: Observed(frozenset(), frozenset(job.subject for job in memory.results)),
     )  # fmt: skip
