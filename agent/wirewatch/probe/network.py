@@ -220,7 +220,7 @@ class RailResult:
 
 
 class Unmeasured(NamedTuple):
-    """Why a probe shows nothing of its rail; `ill`: whether the port, or what leads to it, may be at fault."""
+    """Why a probe shows nothing of its rail; `ill`: whether the port, or the way to it, may be at fault."""
 
     why: str
     ill: bool = True
@@ -272,12 +272,13 @@ def examine(probed: Probed) -> RailResult | Unmeasured:
         return Unmeasured("what ran is no probe of this NIC")
     sent, due = (probed.ports or {}).get(rail), _sent(probed)
     crossed = None if sent is None else sent >= CROSSED * due
-    if why := _against(probed, rail, crossed=crossed):
-        return Unmeasured(why)
+    why = beside = _against(probed, rail, crossed=crossed)
     if (sent or 0) > BUSY * due:
-        return Unmeasured(f"it carried {size(sent or 0)} beside {size(round(due))}: others use it", ill=False)
-    if not crossed and not is_rdma(rail):
-        return Unmeasured("the kernel turned its sockets around: no NIC carried it", ill=False)
+        beside = f"it carried {size(sent or 0)} beside {size(round(due))}: others use it"
+    elif not crossed and not is_rdma(rail):
+        beside = "the kernel turned its sockets around: no NIC carried it"
+    if why or beside:
+        return Unmeasured(why or beside, ill=bool(why))
     found = gpudirect(probed.account) if is_rdma(rail) else None
     if found is Gpudirect.PARTLY or (found is Gpudirect.PROVEN and asked is False):
         on = "on" if asked else "off"

@@ -14,6 +14,7 @@ from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Colle
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import ALL_REDUCE, MIB, Probed
 from wirewatch.core.statistics import AcceptedRates, Streak, low_median
+from wirewatch.core.tree import rdma_devices
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -90,8 +91,8 @@ SECONDS = family(
 DRAIN = "drain the node: jobs here compute wrong results; test the GPUs' memory and the NIC"
 MEMORY = "load nvidia_peermem, or take a driver and kernel with DMA-BUF; look at ACS and IOMMU on the path"
 TRY = (
-    "run `wirewatch probe --transport net`, and `ibv_devinfo` where the prober runs; leave a port that no job "
-    "shall use out by NCCL_IB_HCA in /etc/nccl.conf; if no NIC can be probed alone here, switch "
+    "run `wirewatch probe --transport net`, and `ibv_devinfo` where the prober runs; leave out a port that "
+    "no job shall use by NCCL_IB_HCA in /etc/nccl.conf; if no NIC can be probed alone here, switch "
     "`[probe.nics]` off"
 )
 _SWITCH = {True: "on", False: "off", None: "none"}
@@ -100,12 +101,16 @@ _HOW = {True: " with GPUDirect", False: " without GPUDirect", None: " over socke
 
 @dataclass(frozen=True, slots=True)
 class NicsReading:
-    """The ports at `listed`, Unix seconds, and the turn of the gate for the probe that is due, if one is."""
+    """The ports at `listed`, Unix seconds, and the turn of the gate for the probe that is due, if one is.
+
+    `known`: what the history amounts to, where no daemon remembers it.
+    """
 
     rails: Rails
     listed: float
     job: RailJob | None = None
     turn: ProbeReading | None = None
+    known: "NicsMemory | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +217,7 @@ def judge(
 ) -> tuple[NicsMemory, tuple[Finding, ...]]:
     """The memory after one turn, and what is wrong; of a rail that is not listed any more only its past."""
     reading, turn, names = ok.value, ok.value.turn, frozenset(ok.value.rails.names)
+    memory = reading.known or memory
     new = replace(
         memory, rails=reading.rails, listed=reading.listed, looked=turn is not None, now=ok.at,
         gate=replace(memory.gate, refusal=None), proven=memory.proven & names,
@@ -353,6 +359,22 @@ def nics_collector(
         rules=(SLOW, WRONG, GPUDIRECT, UNPROVEN),
         observed=lambda _, memory: Observed(frozenset(), frozenset(job.subject for job in memory.results)),
     )  # fmt: skip
+
+
+def recalled_nics(
+    probe: ProbeOptions, policy: ProbePolicy, expect: Expect, history: History
+) -> NicsCollector:
+    """The collector where no daemon runs: what the history has of ports that are still here; no probe."""
+
+    def recall(hardware: Hardware, _memory: NicsMemory, _options: NicsOptions) -> NicsReading | Absent:
+        devices, known = rdma_devices(hardware.sysfs), remember_nics(history, policy)
+        if isinstance(devices, Absent):
+            return devices
+        tried = dict.fromkeys(job.rail for job in known.tried)
+        here = (rail for rail in tried if not is_rdma(rail) or rail.partition(":")[0] in devices)
+        return NicsReading(Rails(tuple(here)), hardware.clock.now(), known=known)
+
+    return replace(nics_collector(probe, policy, expect), read=recall)
 
 
 def remember_nics(history: History, policy: ProbePolicy) -> NicsMemory:

@@ -20,7 +20,7 @@ from wirewatch.cli.check.daemon import WrongAnswer
 from wirewatch.cli.orders import ANOTHER_VERSION
 from wirewatch.cli.status import StatusLine
 from wirewatch.core.types import Unusable
-from wirewatch.documents.health import StatusJob
+from wirewatch.documents.health import NicStatus, StatusJob
 
 
 def line(name: str, *values: Any) -> Any:
@@ -130,6 +130,32 @@ def port(**changes: Any) -> Any:
 )
 def test_the_ports(ports: Any, text: Any) -> None:
     assert line("ports", ports) == text
+
+
+def nic(device: str, measured: float | None, port: str = "1", **rates: float) -> NicStatus:
+    return NicStatus(device, port, measured, rates)
+
+
+@each(
+    ("nics", "text"),
+    [
+        ([], ("none to probe alone: the daemon's log says why", "quiet")),
+        ([nic("mlx5_0", None), nic("mlx5_1", None)], ("none measured alone yet", "unknown")),
+        (
+            [nic("mlx5_0", 40.0, on=48e9, off=20e9), nic("mlx5_1", 90.0, on=47e9)],
+            ("2 of 2 measured alone, the oldest 1 min ago: 20 to 48 GB/s each way", ""),
+        ),
+        (
+            [nic("mlx5_0", 40.0), nic("mlx5_1", None), nic("eth1", None, "")],
+            (
+                "1 of 3 measured alone, the oldest 1 min ago: too old to count; mlx5_1 port 1, eth1 never",
+                "degraded",
+            ),
+        ),
+    ],
+)
+def test_the_nics_that_are_probed_alone(nics: Any, text: Any) -> None:
+    assert line("nics", nics, 100.0) == text
 
 
 def test_checks_of_gpudirect() -> None:

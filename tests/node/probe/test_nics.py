@@ -16,7 +16,7 @@ from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import rail_of
-from wirewatch.probe.nics import nics_collector
+from wirewatch.probe.nics import nics_collector, recalled_nics
 
 DAY = 86_400.0
 SLOW = Way(gbs=20.0)
@@ -422,6 +422,26 @@ def test_a_daemon_that_starts_knows_what_an_earlier_one_found(tmp_path: Path) ->
     assert again.healths() == node.healths() == {"mlx5_2 port 1": Health.DEGRADED}
     assert len(again.probes.ordered) == 0
     assert again.component.observed.covers(again.only().subject)
+
+
+def test_without_a_daemon_the_history_says_what_was_wrong_with_ports_that_are_here(tmp_path: Path) -> None:
+    node = NicNode()
+    history = partial(History, tmp_path / "nics.sqlite", node.clock, HistoryLimits())
+    node.collector = nics_collector(node.made, ProbePolicy(), node.expect, history=history, boot_id="boot-1")
+    node.ways |= {"mlx5_2:1": SLOW, "mlx5_1:1": Way(transports=(SOCKET,))}
+    node.days(2)
+    read = partial(recalled_nics, node.made, ProbePolicy(), node.expect)
+    later = NicNode()
+    later.clock.seconds, later.collector = node.clock.seconds, read(history(read_only=True))
+    later.poll()
+    assert later.healths() == node.healths()
+    assert len(later.healths()) == 2
+    assert later.probes.ordered == []
+    assert later.series("probe_nic_last_success_timestamp_seconds", device="mlx5_1") == [0]
+    gone = NicNode(nics=2)
+    gone.collector = read(history(read_only=True))
+    gone.poll()
+    assert gone.healths() == {"mlx5_1 port 1": Health.UNKNOWN}, "mlx5_2 is not here any more"
 
 
 def test_without_a_history_nothing_is_known_and_no_file_is_made(tmp_path: Path) -> None:

@@ -17,7 +17,16 @@ from wirewatch.core.probe import Plan, Probed
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.nccl.settings import allows_hca
-from wirewatch.probe.network import RailResult, Unmeasured, examine, is_rdma, nearest, rail_of, rail_settings, rdma_rails
+from wirewatch.probe.network import (
+    RailResult,
+    Unmeasured,
+    examine,
+    is_rdma,
+    nearest,
+    rail_of,
+    rail_settings,
+    rdma_rails,
+)
 from wirewatch.probe.setup import Variation
 
 # --- which ports are rails
