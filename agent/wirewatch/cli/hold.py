@@ -69,7 +69,8 @@ def hold(
         gone = folder.quiet(PATIENCE)
     except OSError as error:
         gone = False
-        click.echo(f"wirewatch: {error.filename or path}: {error.strerror}", err=True)
+        hint = "; docs/giving-way.md says how it is made" if isinstance(error, FileNotFoundError) else ""
+        click.echo(f"wirewatch: {error.filename or path}: {error.strerror}{hint}", err=True)
     else:
         said = "no probe runs there" if gone else f"a probe that was ended is not gone after {PATIENCE:g} s"
         click.echo(f"{owner}: probes are held off, {said}")

@@ -229,7 +229,7 @@ def _ports(ports: Sequence[PortStatus]) -> StatusLine:
 
 
 def _nics(nics: Sequence[NicStatus], at: float) -> StatusLine:
-    ages = [at - one.measured for one in nics if one.measured is not None]
+    ages = [max(at - one.measured, 0.0) for one in nics if one.measured is not None]
     if not ages:
         none = "none to probe alone: the daemon's log says why" if not nics else "none measured alone yet"
         return StatusLine("NICs", none, "unknown" if nics else "quiet")
@@ -255,7 +255,7 @@ def _probe(document: StatusDocument) -> Iterator[StatusLine]:
     if not gate.open:
         yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
     if gate.holds:
-        yield StatusLine("", f"held off by {', '.join(gate.holds)}", "quiet")
+        yield StatusLine("", f"held off by {words.first(gate.holds)}", "quiet")
 
 
 def _headline(probe: HeadlineProbe) -> str:

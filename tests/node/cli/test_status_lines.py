@@ -193,6 +193,8 @@ def test_the_probe_and_its_gate() -> None:
     assert line("probe", about) == [("none yet", ""), ("none now: a job runs (busy)", "quiet")]
     about.gate = SimpleNamespace(open=True, holds=["slurm:7", "slurm:8"])
     assert line("probe", about) == [("none yet", ""), ("held off by slurm:7, slurm:8", "quiet")]
+    about.gate.holds = [f"slurm:{n}" for n in range(256)]
+    assert line("probe", about)[1][0] == "held off by slurm:0, slurm:1, slurm:2 and 253 more"
     about.collectors = []
     assert line("probe", about) == [("switched off", "quiet")]
 

@@ -121,6 +121,26 @@ def test_where_most_gpus_are_below_the_figure_itself_is_in_doubt(
     assert all(f"{slow} of {count} GPUs so slow" in one.evidence for one in findings)
 
 
+def test_gpus_of_one_socket_or_root_port_that_are_slow_together_share_a_cause() -> None:
+    """The memory of one socket is no fault of each of its GPUs; what hangs on one port is slow by it."""
+    slow = {f"to {n}": 0.6 for n in (0, 1)}
+    sockets = [replace(PATH, cpus="0-31" if n < 2 else "32-63") for n in range(8)]
+    memory = folded([hosted(EIGHT, slow, sockets)] * 3)
+    assert rules(memory) == [(HOST.name, str(n), Health.DEGRADED) for n in (0, 1)]
+    said = "2 of 8 GPUs so slow: all those near CPUs 0-31 and no other, so that they may share a cause"
+    assert all(said in one.evidence for one in memory.held)
+    failed = [(HOST.name, str(n), Health.FAILED) for n in (0, 1)]
+    assert rules(folded([hosted(EIGHT, {"to 0": 0.35, "to 1": 0.35}, sockets)] * 3)) == failed
+    ports = [replace(PATH, uplink=f"0000:0{n // 2}:01.0") for n in range(8)]
+    memory = folded([hosted(EIGHT, slow, ports)] * 3)
+    assert rules(memory) == failed
+    assert all("all those below 0000:00:01.0 and no other" in one.evidence for one in memory.held)
+    three = [replace(one, cpus="0-31" if n < 3 else "32-63") for n, one in enumerate(PATH for _ in range(8))]
+    assert rules(folded([hosted(EIGHT, slow, three)] * 3)) == failed, "one near them is as it should be"
+    one = [replace(PATH, cpus=f"{n}") for n in range(8)]
+    assert rules(folded([hosted(EIGHT, {"to 0": 0.6}, one)] * 3)) == failed[:1], "one GPU is no group"
+
+
 DOUBTED: Mapping[str, tuple[HostPath, bool | None]] = {
     "a hypervisor hides the way": (HIDDEN, None),
     "the CPUs near may not be used": (PATH, False),
