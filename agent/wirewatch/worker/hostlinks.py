@@ -95,32 +95,32 @@ def parse_cpus(text: str) -> set[int]:
 
 def has_room(cpus: set[int], size: int) -> bool:
     """Whether each NUMA node of these CPUs has so many free bytes; else the kernel takes another node's."""
-    for node in _NODES.glob("node[0-9]*"):
-        if parse_cpus((node / "cpulist").read_text("ascii")) & cpus:
-            free = _number(r"MemFree: +(\d+) kB", node / "meminfo")
-            if free is None or free * KIB < size:
-                return False
-    return True
+    with suppress(OSError):
+        theirs = (node for node in _NODES.glob("node[0-9]*") if cpus & parse_cpus(_text(node / "cpulist")))
+        return all(_number(r"MemFree: +(\d+) kB", node / "meminfo") * KIB >= size for node in theirs)
+    return False
 
 
-def _number(pattern: str, file: Path) -> int | None:
-    found = re.search(pattern, file.read_text("ascii"))
-    return int(found[1]) if found else None
+def _text(file: Path) -> str:
+    return file.read_text("ascii")
+
+
+def _number(pattern: str, file: Path) -> int:
+    """The number in a file, 0 where it has none; raises OSError."""
+    found = re.search(pattern, _text(file))
+    return int(found[1]) if found else 0
 
 
 def free_bytes() -> int:
     """Memory of this machine, or of this process's control group, to be had without ending a process."""
-    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    free = int(dict(line.split(":", 1) for line in lines)["MemAvailable"].split()[0]) * KIB
+    free = _number(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo")) * KIB
     with suppress(OSError):
-        own = Path("/proc/self/cgroup").read_text("ascii").rpartition("::/")[2].strip()
+        own = _text(Path("/proc/self/cgroup")).rpartition("::/")[2].strip()
         for group in (_CGROUPS / own, *(_CGROUPS / own).parents):
             with suppress(OSError, ValueError):
-                limit, used = (
-                    int((group / name).read_text("ascii")) for name in ("memory.max", "memory.current")
-                )
+                limit, used = (int(_text(group / name)) for name in ("memory.max", "memory.current"))
                 # What was read from files and is not in use goes when memory is asked for.
-                free = min(free, limit - used + (_number(r"inactive_file (\d+)", group / "memory.stat") or 0))
+                free = min(free, limit - used + _number(r"inactive_file (\d+)", group / "memory.stat"))
     return free
 
 

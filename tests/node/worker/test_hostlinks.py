@@ -121,6 +121,8 @@ def test_memory_is_near_only_where_the_nodes_of_these_cpus_have_room_for_it(
     assert [one.near for one in measured(2, Log(), (str(mine[0]), str(mine[-1])))] == [True, None]
     (tmp_path / "node0" / "meminfo").write_text("nothing\n")
     assert [one.near for one in measured(1, Log(), (str(mine[0]),))] == [None]
+    (tmp_path / "node0" / "meminfo").unlink()
+    assert [one.near for one in measured(1, Log(), (str(mine[0]),))] == [None]
 
 
 def test_a_thread_goes_back_to_its_cpus_after_an_error() -> None:
