@@ -7,7 +7,7 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, config_option
 from wirewatch.cli.options import owner as checked_owner
-from wirewatch.core.types import Unusable
+from wirewatch.core.types import Absent, Unusable
 from wirewatch.core.words import count
 
 INTERNAL = 70
@@ -60,17 +60,20 @@ def hold(
     path = load(config_file, discover())[0].probe.holds
     if not path:
         raise Unusable("`[probe] holds` is empty, so that no probe of this node looks for holds")
-    folder = HoldFolder(path)
+    folder, held = HoldFolder(path), ""
     try:
         if end:
             click.echo(f"{owner}: {count(folder.end(owner), 'hold')} ended")
             return
         folder.make(owner, DEFAULT if seconds is None else seconds, named.gpus)
+        if isinstance(seen := folder.active(), Absent):
+            raise Unusable(f"no hold is believed, and no probe runs until that is mended: {seen}")
+        held = f"{owner}: probes are held off, whether one still runs is not known: "
         gone = folder.quiet(PATIENCE)
     except OSError as error:
         gone = False
         hint = "; docs/giving-way.md says how it is made" if isinstance(error, FileNotFoundError) else ""
-        click.echo(f"wirewatch: {error.filename or path}: {error.strerror}{hint}", err=True)
+        click.echo(f"wirewatch: {held}{error.filename or path}: {error.strerror}{hint}", err=True)
     else:
         said = "no probe runs there" if gone else f"a probe that was ended is not gone after {PATIENCE:g} s"
         click.echo(f"{owner}: probes are held off, {said}")
