@@ -302,7 +302,7 @@ until_quiet() {
     [[ -n $held_off ]] || return
     if { exec {fd}<"$HOLDS/lock"; } 2>/dev/null; then
         flock --exclusive --wait "$HOLD_DEADLINE" "$fd" </dev/null >/dev/null 2>&1 ||
-            log "a probe is not gone within $HOLD_DEADLINE s: the job starts beside it"
+            log "a probe of these GPUs or others is not gone within $HOLD_DEADLINE s: the job starts"
         exec {fd}<&-
     else
         log "$HOLDS/lock cannot be read: a probe may meet the job's start"

@@ -64,8 +64,8 @@ def _doubts(path: HostPath, near: bool | None, generation: int) -> list[str]:  #
     """Why the figure is no measure of this GPU."""
     found = {
         f"how much a copy reaches over generation {generation} is unproven": generation > PROVEN,
-        "the hypervisor shows no bridges: a narrower link may be on the way": path.hidden,
+        "a hypervisor shows no real bridges: a narrower link may be on the way": path.hidden,
         "the process may not use the CPUs near the GPU": near is False,
-        "which CPUs are near the GPU is not known": near is None and not is_placed(path, near),
+        "whether the memory lay near the GPU is not known": near is None and not is_placed(path, near),
     }
     return [text for text, holds in found.items() if holds]

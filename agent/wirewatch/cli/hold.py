@@ -1,12 +1,18 @@
 """`wirewatch hold`: probes stay off GPUs while a job starts; deploy/slurm has the same without Python."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, config_option
 from wirewatch.cli.options import owner as checked_owner
+from wirewatch.core.types import Absent, Unusable
+from wirewatch.core.words import count
+
+if TYPE_CHECKING:
+    from wirewatch.probe.holds import HoldFolder
 
 INTERNAL = 70
 DEFAULT, LONGEST = 600.0, 86400.0
@@ -46,26 +52,40 @@ def hold(
 
     Exit codes: 0 done; 70 the hold cannot be made, or a probe does not end within 5 s.
     """
-    from wirewatch.catalogue import discover
-    from wirewatch.config import load
-    from wirewatch.probe.holds import HoldFolder, hold_named
+    from wirewatch.probe.holds import hold_named
 
     if end and (seconds is not None or gpus != "all"):
         raise click.UsageError("--end takes neither --for nor --gpus")
     named = hold_named(f"{owner}.0.{gpus}")
     if named is None or (named.gpus is None and gpus != "all"):
         raise click.UsageError("--owner has 64 letters, digits, _ and - at most, --gpus numbers such as 0,3")
-    folder = HoldFolder(load(config_file, discover())[0].probe.holds)
+    folder, held = _folder(config_file), ""
     try:
         if end:
-            click.echo(f"{owner}: {folder.end(owner)} holds ended")
+            click.echo(f"{owner}: {count(folder.end(owner), 'hold')} ended")
             return
         folder.make(owner, DEFAULT if seconds is None else seconds, named.gpus)
+        if isinstance(seen := folder.active(), Absent):
+            raise Unusable(f"no hold is believed, and no probe runs until that is mended: {seen}")
+        held = f"{owner}: probes are held off, whether one still runs is not known: "
         gone = folder.quiet(PATIENCE)
     except OSError as error:
         gone = False
-        click.echo(f"wirewatch: {error.filename or 'the holds'}: {error.strerror}", err=True)
+        hint = "; docs/giving-way.md says how it is made" if isinstance(error, FileNotFoundError) else ""
+        click.echo(f"wirewatch: {held}{error.filename}: {error.strerror}{hint}", err=True)
     else:
         said = "no probe runs there" if gone else f"a probe that was ended is not gone after {PATIENCE:g} s"
         click.echo(f"{owner}: probes are held off, {said}")
     context.exit(0 if gone else INTERNAL)
+
+
+def _folder(config_file: Path | None) -> "HoldFolder":
+    """The folder that the configuration names; raises Unusable where it names none."""
+    from wirewatch.catalogue import discover
+    from wirewatch.config import load
+    from wirewatch.probe.holds import HoldFolder
+
+    path = load(config_file, discover())[0].probe.holds
+    if not path:
+        raise Unusable("`[probe] holds` is empty, so that no probe of this node looks for holds")
+    return HoldFolder(path)

@@ -22,7 +22,13 @@ from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
 from wirewatch.core.types import Subject, Unusable
-from wirewatch.documents.health import GpuStatus, HeadlineProbe, PortStatus, StatusDocument
+from wirewatch.documents.health import (
+    GpuStatus,
+    HeadlineProbe,
+    NicStatus,
+    PortStatus,
+    StatusDocument,
+)
 from wirewatch.jobs.explain.words import in_words
 from wirewatch.server.sockets import demo_path
 
@@ -156,6 +162,8 @@ def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     yield _links(document.gpus)
     yield _pcie(document.gpus)
     yield _ports(document.ports)
+    if any(one.collector == "nics" for one in document.collectors):
+        yield _nics(document.nics, document.at)
     if document.paths:
         yield StatusLine("paths", f"GPU to its nearest NIC: {_counted(one.path for one in document.paths)}")
     if document.gpudirect:
@@ -220,6 +228,18 @@ def _ports(ports: Sequence[PortStatus]) -> StatusLine:
     return _with_bad("ports", text, bad)
 
 
+def _nics(nics: Sequence[NicStatus], at: float) -> StatusLine:
+    ages = [max(at - one.measured, 0.0) for one in nics if one.measured is not None]
+    if not ages:
+        none = "none to probe alone: the daemon's log says why" if not nics else "none measured alone yet"
+        return StatusLine("NICs", none, "unknown" if nics else "quiet")
+    rates = [rate / words.GB for one in nics for rate in one.bytes_per_second.values()]
+    text = f"{len(ages)} of {len(nics)} measured alone, the oldest {words.short_span(max(ages))} ago"
+    never = [str(Subject(device=one.device, port=one.port)) for one in nics if one.measured is None]
+    bad = [f"{words.first(never)} never"] if never else []
+    return _with_bad("NICs", f"{text}: {_range(rates, 'GB/s each way') or 'too old to count'}", bad)
+
+
 def _gpudirect(checks: dict[str, str]) -> StatusLine:
     passed = sum(state == "passed" for state in checks.values())
     bad = [f"{name} {state}" for name, state in checks.items() if state != "passed"]
@@ -235,7 +255,7 @@ def _probe(document: StatusDocument) -> Iterator[StatusLine]:
     if not gate.open:
         yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
     if gate.holds:
-        yield StatusLine("", f"held off by {', '.join(gate.holds)}", "quiet")
+        yield StatusLine("", f"held off by {words.first(gate.holds)}", "quiet")
 
 
 def _headline(probe: HeadlineProbe) -> str:

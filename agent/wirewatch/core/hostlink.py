@@ -19,7 +19,7 @@ class HostPath:
     """How a GPU reaches the memory of the host.
 
     `pcie`: the narrowest link of the way, as it should train. `payload`: most bytes of data in a packet, None
-    where not readable. `hidden`: a hypervisor shows no bridges, so that the way is not known. `c2c`: bytes
+    where not readable. `hidden`: a hypervisor hides the bridges, so that the way is not known. `c2c`: bytes
     per second each way of chip-to-chip links in place of PCIe, 0 for none. `uplink`: the root port, empty
     where not known. `cpus`: near the GPU, as the kernel lists them, empty where not known. `nodes`: NUMA
     nodes of the machine.
@@ -40,7 +40,7 @@ class HostCopies:
 
     `*_low`: of the fastest single copy. `both`: of one each way at once. `all_*`: while all GPUs of the plan
     copy that way. `runs`: copies each way in all. `near`: whether the memory was made on CPUs near the GPU,
-    None where these are not known.
+    None where these are not known, or their NUMA nodes had too little free memory.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {

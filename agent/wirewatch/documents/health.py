@@ -180,6 +180,19 @@ class PortStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class NicStatus:
+    """A port or interface that is probed alone: when it was last, Unix seconds, null for never.
+
+    `bytes_per_second` each way, by `on`, `off` (GPUDirect) or `none` (sockets); empty once it is old.
+    """
+
+    device: str
+    port: str
+    measured: float | None
+    bytes_per_second: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class PathStatus:
     """How a GPU reaches its nearest NICs in the PCI tree: PIX, PXB, PHB or SYS."""
 
@@ -251,7 +264,7 @@ class StatusDocument:
 
     `why`: why it is not the daemon, in words. `product`, `driver`: empty where not known. `gpudirect`: each
     check with its state. `probe` null: none complete yet, or probing is off; `gate`: whether one may run now,
-    and why not.
+    and why not. `nics`: ports that are probed one by one, none where that is off.
     """
 
     schema: Literal["wirewatch.status/1"]
@@ -272,3 +285,4 @@ class StatusDocument:
     jobs: list[StatusJob]
     findings: list[NodeFinding]
     collectors: list[CollectorAge]
+    nics: list[NicStatus] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """The document of `wirewatch status`: a node in few values, made of the documents that the daemon gives."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +9,7 @@ from wirewatch.documents.health import (
     CollectorAge,
     GpuStatus,
     HeadlineProbe,
+    NicStatus,
     PathStatus,
     PortStatus,
     StatusDocument,
@@ -49,7 +50,7 @@ def status(
         {one["check"]: one["state"] for one in series.labels("gpudirect_check_state")},
         _headline(probes.last, state.at), probes.gate,
         [_job(one) for one in node.jobs.jobs],
-        node.findings.findings, [_age(one, state.at) for one in state.collectors],
+        node.findings.findings, [_age(one, state.at) for one in state.collectors], list(_nics(series)),
     )  # fmt: skip
 
 
@@ -68,14 +69,17 @@ class SeriesIndex:
         for one in (sample for collector in collectors for sample in collector.samples):
             self._series.setdefault(one.name.removeprefix(PREFIX), []).append((one.labels, one.value))
 
+    def every(self, name: str) -> Sequence[tuple[Mapping[str, str], float]]:
+        """Labels and value of each series of this name."""
+        return self._series.get(name, ())
+
     def labels(self, name: str) -> list[Mapping[str, str]]:
         """The labels of each series of this name with the value 1."""
-        return [labels for labels, value in self._series.get(name, ()) if value == 1]
+        return [labels for labels, value in self.every(name) if value == 1]
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of the first series with these labels; None where there is none."""
-        every = self._series.get(name, ())
-        return next((value for own, value in every if labels.items() <= own.items()), None)
+        return next((value for own, value in self.every(name) if labels.items() <= own.items()), None)
 
     def number(self, name: str, **labels: str) -> int | None:
         """The same, as a whole number."""
@@ -114,6 +118,16 @@ def _ports(series: SeriesIndex) -> Iterator[PortStatus]:
             series.value("rdma_port_rate_bytes_per_second", **place),
             series.value("rdma_port_rate_expected_bytes_per_second", **place),
         )  # fmt: skip
+
+
+def _nics(series: SeriesIndex) -> Iterator[NicStatus]:
+    for place, at in series.every("probe_nic_last_success_timestamp_seconds"):
+        rates = {
+            labels["gpudirect"]: rate
+            for labels, rate in series.every("probe_nic_bytes_per_second")
+            if place.items() <= labels.items()
+        }
+        yield NicStatus(place["device"], place["port"], at or None, rates)
 
 
 def _paths(series: SeriesIndex) -> Iterator[PathStatus]:

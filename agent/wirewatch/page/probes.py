@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from wirewatch.core.probe import PastProbe
-from wirewatch.core.words import GB, percent, span
+from wirewatch.core.words import GB, first, percent, span
 from wirewatch.core.words import size as human
 from wirewatch.documents.probes import CollectiveResult, HostLinkResult, PeerCopy, ProbeDocument, Straggler
 from wirewatch.page.content import PageContent
@@ -127,7 +127,7 @@ def _lines(content: PageContent, why: Sentence) -> Iterator[Sentence]:
     shut = Sentence(f"No probe may run now: {gate.meaning} ({gate.detail}).", "quiet")
     yield Sentence("A probe may run now.") if gate.open else shut
     if gate.holds:
-        yield Sentence(f"Probes are held off by {', '.join(gate.holds)}.", "quiet")
+        yield Sentence(f"Probes are held off by {first(gate.holds)}.", "quiet")
 
 
 def _last(content: PageContent, last: ProbeDocument) -> Iterator[Sentence]:

@@ -290,8 +290,8 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateF
 
 
 def no_gpus(hardware: Hardware) -> GateFacts:
-    """The facts of a node without GPUs."""
-    return GateFacts((), (), None, hardware.clock.mono())
+    """The facts where no GPU is looked at; holds are not read then."""
+    return GateFacts((), (), None, hardware.clock.mono(), Absent(Why.MISSING, "no GPU is looked at"))
 
 
 def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -> Callable[[], str | None]:
@@ -317,7 +317,7 @@ def new_holds(
         return lambda: None  # only a forced probe runs then
     everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
     names = GpuNames(read_minors(hardware.nvml, everyone))
-    before = frozenset({owner, *(held.holder for held in known.holds)})
+    before = frozenset({owner, *(held.holder for held in known.holds if touched & set(held.gpus))})
 
     def read() -> str | None:
         holds = _held(hardware, everyone, names)

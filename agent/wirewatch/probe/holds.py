@@ -8,6 +8,7 @@ on the file `lock` of that folder while its worker lives; who made a hold waits 
 
 import errno
 import fcntl
+import logging
 import os
 import re
 import time
@@ -20,6 +21,7 @@ from wirewatch.core.ports import Hold
 from wirewatch.core.types import Absent, Why, whole
 from wirewatch.hw.files import absent_errno
 
+log = logging.getLogger(__name__)
 FOLDER = "/run/wirewatch-holds"
 LOCK = "lock"
 LONGEST = 86400 + 60
@@ -59,12 +61,15 @@ class HoldFolder:
     def probing(self) -> Iterator[int | None]:
         """Keep the lock of a probe: its descriptor, which the worker inherits, so that it lasts as long.
 
-        None where this user may not open it: nobody waits for such a probe. Raises HoldStarting.
+        None, and a line in the log, where it cannot be opened: nobody waits for such a probe. Raises
+        HoldStarting.
         """
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             handle = os.open(self._at(LOCK), flags)
-        except OSError:
+        except OSError as error:
+            if self._path and Path(self._path).is_dir():
+                log.warning("who makes a hold does not wait for this probe to end: %s", error)
             yield None
             return
         try:

@@ -1,6 +1,6 @@
 """Host links: how fast each is beside what is expected, and what is slow. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,8 @@ HOST = Rule(
     CONFIRMED,
     means="copies between a GPU and pinned memory of the host, made on CPUs near it, reached less than 70 % "
     "of what the narrowest PCIe link of the way should carry. FAILED when two probes in a row found it and "
-    "most other GPUs reach it, or less than half of that. DEGRADED where most GPUs are below, or, without a "
+    "most other GPUs reach it, or less than half of that. DEGRADED where most GPUs are below, where those of "
+    "one socket and no others are, or, without a "
     "GPU named, where GPUs that copy at once get less than 85 % of their usual share",
     look="`wirewatch probe --explain`: each direction, the link and what follows from it, who shares an "
     "uplink; `wirewatch check` for `pcie.*`; `wirewatch_probe_host_link_bytes_per_second`",
@@ -125,6 +126,16 @@ def shares(probed: Probed) -> dict[Collective, float]:
     return found
 
 
+def unjudged(probed: Probed) -> frozenset[str]:
+    """UUIDs of GPUs whose host links were asked for and could not be held against what is expected.
+
+    With "" among them where nothing can be said of the node either.
+    """
+    judged = {probed.plan.gpus[one.copies.gpu] for one in host_links(probed) if one.worst}
+    blind = {*probed.plan.gpus, *(() if judged or shares(probed) else ("",))} - judged
+    return frozenset(blind if probed.plan.host_bytes else ())
+
+
 def host_findings(probed: Probed, usual: CollectiveRates, policy: ProbePolicy) -> tuple[ProbeFinding, ...]:
     """Host links below what is expected, and shared ones below their past."""
     return (*_below_expected(probed, policy), *_below_share(probed, usual, policy))
@@ -135,6 +146,10 @@ def _below_expected(probed: Probed, policy: ProbePolicy) -> Iterator[ProbeFindin
     judged = [(one, *one.worst) for one in host_links(probed) if one.worst]
     low = sorted((found for found in judged if found[1] < policy.ratio), key=lambda found: found[1])
     few, alone = 2 * len(low) <= len(judged), len(low) == 1
+    paths = [one.path for one, *_ in low], [one.path for one, share, _ in judged if share >= policy.ratio]
+    port, socket = (_shared(kind, *paths) for kind in ("uplink", "cpus"))
+    group = f"below {port}" if port else f"near CPUs {socket}" if socket else ""
+    common = f": all those {group} and no other, so that they may share a cause" if group else ""
     for one, share, way in low if few else low[:1]:
         due = way.expected or 0.0
         steady, gpu = way.best < policy.ratio * due, probed.gpus[one.copies.gpu]
@@ -143,12 +158,18 @@ def _below_expected(probed: Probed, policy: ProbePolicy) -> Iterator[ProbeFindin
         doubt = "" if steady else "; single copies were fast enough: not conclusive"
         evidence = (
             f"{way.name}: {words.rate(way.rate)}, {words.percent(share)} of the expected {words.rate(due)}; "
-            f"{len(low)} of {len(judged)} GPUs so slow{worst}{_link(one)}{doubt}"
+            f"{len(low)} of {len(judged)} GPUs so slow{common}{worst}{_link(one)}{doubt}"
         )
-        failed = steady and (few or way.best < SURE * policy.ratio * due)
+        failed = steady and ((few and (bool(port) or not socket)) or way.best < SURE * policy.ratio * due)
         yield ProbeFinding(
             "probe.host_link", named, Health.FAILED if failed else Health.DEGRADED, evidence, HOST.do
         )
+
+
+def _shared(kind: str, slow: Sequence[HostPath], others: Sequence[HostPath]) -> str:
+    """The value of this field that all of several slow ways have, and no other; empty for none."""
+    found, rest = ({getattr(path, kind) for path in paths} for paths in (slow, others))
+    return found.pop() if len(slow) > 1 == len(found) and others and not found & rest else ""
 
 
 def _below_share(probed: Probed, usual: CollectiveRates, policy: ProbePolicy) -> Iterator[ProbeFinding]:

@@ -17,6 +17,8 @@ NOW = (Question("CurrPcieLinkGeneration"), Question("CurrPcieLinkWidth"))
 C2C_LINKS = Question("Field", (170,))
 C2C_RATE = 172
 """Field with the line rate of a chip-to-chip link, in MB/s."""
+DRAWN = frozenset({"0x1b36", "0x15ad"})
+"""Vendors of bridges that QEMU and VMware draw (qemu.org/docs/master/specs/pci-ids.html, pci-ids.ucw.cz)."""
 MBYTES = 1e6
 MOST_C2C, MOST_MBYTES, MOST_GENERATION = 64, 10_000_000, 15
 """A larger number is an error of the driver."""
@@ -35,7 +37,7 @@ def _path(hardware: Hardware, gpu: Gpu, nodes: int | None) -> HostPath:
     if isinstance(place, Absent):
         return HostPath(own, c2c=c2c, nodes=nodes)
     cpus = "" if place.numa is None else value_or(sysfs.read(f"{DEVICES}/{place.address}/local_cpulist"), "")
-    if hidden(place):
+    if hidden(place) or any(sysfs.read(f"{DEVICES}/{one}/vendor") in DRAWN for one in place.bridges):
         return HostPath(own, c2c=c2c, cpus=cpus, nodes=nodes)
     payload = most_payload(sysfs.data(f"{DEVICES}/{place.bridges[-1]}/config"))
     uplink = place.bridges[0]

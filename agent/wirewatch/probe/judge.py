@@ -11,7 +11,7 @@ from wirewatch.core.statistics import Streak, streaks
 from wirewatch.core.types import Finding, Health, Ok, Subject, value_or
 from wirewatch.probe.findings import PROBE_RULES, probe_findings
 from wirewatch.probe.gate import SkipReason
-from wirewatch.probe.hostlinks import HOST, host_findings, shares
+from wirewatch.probe.hostlinks import HOST, host_findings, shares, unjudged
 from wirewatch.probe.measurement import Measured, beside_usual, learn_collectives, measure
 from wirewatch.probe.model import (
     Key,
@@ -40,6 +40,7 @@ NODE = "straggler.node"
 HIDDEN = "the hypervisor hides its way to the host, which may be narrower by design"
 FAR = 0.5
 """Share up to which a socket that the hypervisor hides may explain a slow way to the host."""
+UNJUDGED = "; the newest probe could not judge it: `wirewatch probe --explain` says why"
 HARMLESS = frozenset({"gpu_idle"})
 """What holds back a GPU between two pieces of work."""
 WHAT: Mapping[Resource, str] = {
@@ -125,18 +126,23 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
         return replace(counted, failures=counted.failures + (probed.outcome in BROKEN))
     found = (*probe_findings(probed, measured, policy), *host_findings(probed, memory.usual, policy))
     seen, findings = _confirm(memory, found, probed.at, policy)
+    blind, measures = unjudged(probed), signals(probed)
+    kept = [one for one in memory.held if one.rule == HOST.name and one.subject.uuid in blind]
+    seen |= {key: streak for key, streak in memory.streaks.items() if key[:2] in {one.key for one in kept}}
     watch = fold_stragglers(
-        memory.stragglers, signals(probed), probed.at, policy.straggler, accepted=not found, told=_told(found)
-    )
+        memory.stragglers, measures, probed.at, policy.straggler, accepted=not (found or kept),
+        told=_told(found),
+        unseen=frozenset(unit for uuid in blind if (unit := Unit(Resource.HOST, uuid)) not in measures.rates),
+    )  # fmt: skip
     unconfirmed = any(not b.sure and seen[_key(b)].count < policy.confirm for b in found)
-    nothing = not found and not watch.looks
+    nothing = not (found or kept or watch.looks)
     usual = memory.usual
     if nothing:
         usual = learn_collectives(usual, probed, measured).learned("", shares(probed), probed.at)
     return replace(
         counted, last=probed, last_mono=mono, measured=measured,
         failures=0, streaks=seen, stragglers=watch, usual=usual,
-        held=(*findings, *straggler_findings(watch, probed, policy.straggler)),
+        held=(*findings, *map(_not_judged, kept), *straggler_findings(watch, probed, policy.straggler)),
         unconfirmed=unconfirmed or watch.unsure(policy.straggler),
         completed=counted.completed + 1, clean=bool(probed.gpus) and nothing,
     )  # fmt: skip
@@ -196,6 +202,11 @@ def _confirm(
         since = began.get((finding.rule, finding.subject), at)
         findings.append(Finding(finding.rule, health, finding.subject, said, finding.action, since))
     return seen_now, tuple(findings)
+
+
+def _not_judged(before: Finding) -> Finding:
+    """A finding of a host link after a probe that could not judge it, which repairs nothing."""
+    return replace(before, evidence=f"{before.evidence.removesuffix(UNJUDGED)}{UNJUDGED}")
 
 
 def _key(finding: ProbeFinding) -> Key:

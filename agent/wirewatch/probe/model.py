@@ -46,7 +46,7 @@ class NicsOptions(Options):
     interfaces: tuple[Annotated[str, Field(pattern=r"^[^:/,=^\s]{1,15}$")], ...] = ()
     """Network interfaces to probe too, over sockets.
 
-    Inside one network namespace the kernel turns such traffic around, and its probes are UNKNOWN.
+    Inside one network namespace the kernel turns such traffic around, and nothing is measured.
     """
 
 

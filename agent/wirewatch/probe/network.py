@@ -219,6 +219,13 @@ class RailResult:
     past: tuple[object, ...]
 
 
+class Unmeasured(NamedTuple):
+    """Why a probe shows nothing of its rail; `ill`: whether the port, or the way to it, may be at fault."""
+
+    why: str
+    ill: bool = True
+
+
 def is_rdma(rail: str) -> bool:
     """Whether it is an RDMA port and not a network interface."""
     return ":" in rail
@@ -255,22 +262,29 @@ def nearest(conditions: Conditions, rail: str) -> tuple[str, ...]:
     return tuple(conditions.group.gpus[place].uuid for place in places)
 
 
-def examine(probed: Probed) -> RailResult | str:
+def examine(probed: Probed) -> RailResult | Unmeasured:
     """What a probe shows of its rail, or why it shows nothing."""
     rail, asked = rail_of(probed.plan), gpudirect_asked(probed.plan)
     if probed.outcome != "ok":
         warned = probed.account.warnings[-1:] if probed.account else ()
-        return ": ".join((probed.outcome, probed.why, *warned))
+        return Unmeasured(": ".join((probed.outcome, probed.why, *warned)))
     if not rail or not probed.shown.collectives:
-        return "what ran is no probe of this NIC"
-    sent = (probed.ports or {}).get(rail)
-    crossed = None if sent is None else sent >= CROSSED * _sent(probed)
-    why = _against(probed, rail, sent, crossed=crossed)
+        return Unmeasured("what ran is no probe of this NIC")
+    sent, due = (probed.ports or {}).get(rail), _sent(probed)
+    crossed = None if sent is None else sent >= CROSSED * due
+    why = beside = _against(probed, rail, crossed=crossed)
+    if (sent or 0) > BUSY * due:
+        beside = f"it carried {size(sent or 0)} beside {size(round(due))}: others use it"
+    elif not crossed and not is_rdma(rail):
+        beside = "the kernel turned its sockets around: no NIC carried it"
+    if why or beside:
+        return Unmeasured(why or beside, ill=bool(why))
     found = gpudirect(probed.account) if is_rdma(rail) else None
     if found is Gpudirect.PARTLY or (found is Gpudirect.PROVEN and asked is False):
-        why = why or f"GPUDirect {'on' if asked else 'off'} is not what NCCL's log shows: {MEANS[found]}"
+        on = "on" if asked else "off"
+        return Unmeasured(f"GPUDirect {on} is not what NCCL's log shows: {MEANS[found]}")
     direct = None if found is None else found is Gpudirect.PROVEN
-    return why or _result(probed, RailJob(rail, direct), crossed=crossed)
+    return _result(probed, RailJob(rail, direct), crossed=crossed)
 
 
 def _name(port: RdmaPort) -> str:
@@ -282,7 +296,7 @@ def _rail_port(conditions: Conditions, rail: str) -> RdmaPort | None:
     return next((one for one in listed if _name(one) == rail), None)
 
 
-def _against(probed: Probed, rail: str, sent: int | None, *, crossed: bool | None) -> str:
+def _against(probed: Probed, rail: str, *, crossed: bool | None) -> str:
     """What NCCL's log and the ports' bytes say against the rail; ranks of gloo write no log."""
     wires, due, logs = _wires(probed.account), _sent(probed), probed.plan.engine != "gloo"
     nics, network = (probed.account.nics, probed.account.network) if probed.account else ((), "")
@@ -295,9 +309,7 @@ def _against(probed: Probed, rail: str, sent: int | None, *, crossed: bool | Non
         (logs and not wires <= (_INFINIBAND if is_rdma(rail) else {"net_socket"}), took),
         (logs and others, f"NCCL took {', '.join(others)}"),
         (logs and not nics and not crossed, "NCCL's log does not name the NIC that it takes"),
-        ((sent or 0) > BUSY * due, f"it carried {size(sent or 0)} beside {size(round(due))}: others use it"),
         (not crossed and ran, f"{', '.join(ran)} sent as many bytes as the probe did, and {rail} did not"),
-        (not crossed and not is_rdma(rail), "the kernel turned its sockets around: no NIC carried it"),
     )  # fmt: skip
     return next((why for applies, why in checks if applies), "")
 

@@ -14,6 +14,7 @@ from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, UNKNOWN, Colle
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import ALL_REDUCE, MIB, Probed
 from wirewatch.core.statistics import AcceptedRates, Streak, low_median
+from wirewatch.core.tree import rdma_devices
 from wirewatch.core.types import (
     Absent,
     Expect,
@@ -37,6 +38,7 @@ from wirewatch.probe.network import (
     RailJob,
     RailResult,
     Rails,
+    Unmeasured,
     examine,
     gpudirect_asked,
     is_rdma,
@@ -77,25 +79,38 @@ RATE = Metric(
     "none. Withdrawn when it is twice as old as the time between probes.", _UNPROVEN,
     panel=Panel("NICs one by one, by NCCL"), tier=Tier.CORE,
 )  # fmt: skip
+MEASURED = Metric(
+    "probe_nic_last_success_timestamp_seconds", Kind.GAUGE, ("device", "port"),
+    "When a probe last measured this port, with GPUDirect or without it; 0 for never.", _UNPROVEN,
+    undrawn="`wirewatch status` has it",
+)  # fmt: skip
 SECONDS = family(
     "probe_nic_gpu_seconds_total", (), "GPU-seconds for which probes of NICs held contexts, since start.",
     undrawn="`[probe.nics] budget` bounds it",
 )  # fmt: skip
 DRAIN = "drain the node: jobs here compute wrong results; test the GPUs' memory and the NIC"
 MEMORY = "load nvidia_peermem, or take a driver and kernel with DMA-BUF; look at ACS and IOMMU on the path"
-TRY = "run `wirewatch probe --transport net`; if no NIC can be probed alone here, switch `[probe.nics]` off"
+TRY = (
+    "run `wirewatch probe --transport net`, and `ibv_devinfo` where the prober runs; leave out a port that "
+    "no job shall use by NCCL_IB_HCA in /etc/nccl.conf; if no NIC can be probed alone here, switch "
+    "`[probe.nics]` off"
+)
 _SWITCH = {True: "on", False: "off", None: "none"}
 _HOW = {True: " with GPUDirect", False: " without GPUDirect", None: " over sockets"}
 
 
 @dataclass(frozen=True, slots=True)
 class NicsReading:
-    """The ports at `listed`, Unix seconds, and the turn of the gate for the probe that is due, if one is."""
+    """The ports at `listed`, Unix seconds, and the turn of the gate for the probe that is due, if one is.
+
+    `known`: what the history amounts to, where no daemon remembers it.
+    """
 
     rails: Rails
     listed: float
     job: RailJob | None = None
     turn: ProbeReading | None = None
+    known: "NicsMemory | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +128,7 @@ class NicsMemory:
     listed: float = 0.0
     tried: Mapping[RailJob, float] = field(default_factory=dict)
     again: frozenset[RailJob] = frozenset()
-    failed: Mapping[RailJob, tuple[int, str]] = field(default_factory=dict)
+    failed: Mapping[RailJob, tuple[int, Unmeasured]] = field(default_factory=dict)
     results: Mapping[RailJob, tuple[float, RailResult]] = field(default_factory=dict)
     streaks: Mapping[tuple[RailJob, Health], Streak] = field(default_factory=dict)
     proven: frozenset[str] = frozenset()
@@ -202,6 +217,7 @@ def judge(
 ) -> tuple[NicsMemory, tuple[Finding, ...]]:
     """The memory after one turn, and what is wrong; of a rail that is not listed any more only its past."""
     reading, turn, names = ok.value, ok.value.turn, frozenset(ok.value.rails.names)
+    memory = reading.known or memory
     new = replace(
         memory, rails=reading.rails, listed=reading.listed, looked=turn is not None, now=ok.at,
         gate=replace(memory.gate, refusal=None), proven=memory.proven & names,
@@ -226,9 +242,9 @@ def fold_rail(
     memory = replace(memory, tried={**memory.tried, job: probed.at}, again=memory.again | {job})
     if probed.outcome != "ok" and probed.outcome not in BROKEN:
         return memory
-    found = examine(probed) if ran == job else "what ran is no probe of this NIC"
-    if isinstance(found, str):
-        count = memory.failed.get(job, (0, ""))[0] + 1
+    found = examine(probed) if ran == job else Unmeasured("what ran is no probe of this NIC")
+    if isinstance(found, Unmeasured):
+        count = memory.failed.get(job, (0, found))[0] + 1
         again = memory.again if count < policy.failures else memory.again - {job}
         return replace(memory, failed={**memory.failed, job: (count, found)}, again=again)
     results, key = {**memory.results, found.job: (probed.at, found)}, found.job
@@ -278,12 +294,14 @@ def findings(memory: NicsMemory, policy: ProbePolicy, expect: Expect) -> tuple[F
         for at, one in memory.results.values()
         for made in _of_rail(memory, one, policy, expect)
     ]
-    lost = {job: why for job, (count, why) in memory.failed.items() if count >= policy.failures}
-    for job, why in lost.items():
-        made = UNPROVEN.finding(
-            job.subject, f"{job.rail}{_HOW[job.direct]} is not measured: {why}", action=TRY
-        )
-        found.append(replace(made, since=memory.tried.get(job, 0.0)))
+    measured = {job.rail for job in memory.results}
+    for job, (count, one) in memory.failed.items():
+        # A port that is measured in the other way is known, unless this way was known or is asked for.
+        known = job.rail in measured and job not in memory.results and not (job.direct and expect.gpudirect)
+        if count >= policy.failures and one.ill and not known:
+            evidence = f"{job.rail}{_HOW[job.direct]} is not measured: {one.why}"
+            made = UNPROVEN.finding(job.subject, evidence, action=TRY)
+            found.append(replace(made, since=memory.tried.get(job, 0.0)))
     return tuple({one.key: one for one in sorted(found, key=lambda one: one.health)}.values())
 
 
@@ -315,6 +333,10 @@ def _said(one: RailResult) -> str:
 def samples(reading: NicsReading, memory: NicsMemory, *, every: float) -> Iterator[Sample]:
     """What was measured of each rail while that is not old."""
     yield SECONDS.sample(memory.gate.gpu_seconds)
+    for rail in reading.rails.names:
+        ends = (at for job, (at, _) in memory.results.items() if job.rail == rail)
+        part = RailJob(rail, None).subject
+        yield MEASURED.sample(max(ends, default=0.0), part.device, part.port)
     for job in jobs_of(reading.rails):
         part, found = job.subject, memory.results.get(job)
         labels = (part.device, part.port, _SWITCH[job.direct])
@@ -329,14 +351,30 @@ def nics_collector(
     """The collector; `history` opens what earlier daemons kept, `prober` runs probes where there is one."""
     return Collector(
         name=NICS_NAME, about="NCCL between two GPUs over one NIC at a time, once a day on an idle node",
-        lane="probe", options=probe.nics, policy=policy, metrics=(RATE, SECONDS),
+        lane="probe", options=probe.nics, policy=policy, metrics=(RATE, MEASURED, SECONDS),
         start=remember_nics(history(read_only=True), policy) if history else NicsMemory(),
         read=partial(read, probe=probe, expect=expect, prober=prober, history=history, boot_id=boot_id),
         samples=partial(samples, every=probe.nics.every), judge=partial(judge, probe=probe),
-        applicable=lambda reading: bool(reading.rails.names), series=17,
+        applicable=lambda reading: bool(reading.rails.names), series=25,
         rules=(SLOW, WRONG, GPUDIRECT, UNPROVEN),
         observed=lambda _, memory: Observed(frozenset(), frozenset(job.subject for job in memory.results)),
     )  # fmt: skip
+
+
+def recalled_nics(
+    probe: ProbeOptions, policy: ProbePolicy, expect: Expect, history: History
+) -> NicsCollector:
+    """The collector where no daemon runs: what the history has of ports that are still here; no probe."""
+
+    def recall(hardware: Hardware, _memory: NicsMemory, _options: NicsOptions) -> NicsReading | Absent:
+        devices, known = rdma_devices(hardware.sysfs), remember_nics(history, policy)
+        if isinstance(devices, Absent):
+            return devices
+        tried = dict.fromkeys(job.rail for job in known.tried)
+        here = (rail for rail in tried if not is_rdma(rail) or rail.partition(":")[0] in devices)
+        return NicsReading(Rails(tuple(here)), hardware.clock.now(), known=known)
+
+    return replace(nics_collector(probe, policy, expect), read=recall)
 
 
 def remember_nics(history: History, policy: ProbePolicy) -> NicsMemory:

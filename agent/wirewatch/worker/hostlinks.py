@@ -5,6 +5,7 @@ A copy is timed by events around several in a row, so that no launch is waited f
 """
 
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ COPIED = 2 * (WARMUP + RUNS) + 1 + RUNS
 SHARE = 2
 """Of free memory no more than one part of so many is pinned: what is pinned, nobody else gets."""
 _CGROUPS = Path("/sys/fs/cgroup")
+_NODES = Path("/sys/devices/system/node")
 
 
 class HostQueue(Queue):
@@ -46,6 +48,7 @@ def host_copies(gpus: Sequence[HostQueue], plan: Plan) -> list[HostCopies] | str
     if needed > free // SHARE:
         return f"{needed} bytes of the host's memory are to be pinned, and {free} are free"
     lists = plan.near or ("",) * len(gpus)
+    roomy = [has_room(parse_cpus(cpus), SHARE * needed) for cpus in lists]
     try:
         with ThreadPoolExecutor(len(gpus)) as pool:
             pinned = list(pool.map(partial(_pin, 2 * size), gpus, lists))
@@ -58,9 +61,11 @@ def host_copies(gpus: Sequence[HostQueue], plan: Plan) -> list[HostCopies] | str
         HostCopies(
             gpu=gpu.rank, size_bytes=size, to_device=to.seconds, to_device_low=to.low,
             from_device=back.seconds, from_device_low=back.low, both=both.seconds, all_to_device=all_to,
-            all_from_device=all_back, runs=COPIED, near=here,
+            all_from_device=all_back, runs=COPIED, near=None if here and not room else here,
         )
-        for gpu, (to, back, both), all_to, all_back, here in zip(gpus, alone, *together, pinned, strict=True)
+        for gpu, (to, back, both), all_to, all_back, here, room in zip(
+            gpus, alone, *together, pinned, roomy, strict=True
+        )
     ]  # fmt: skip
 
 
@@ -88,18 +93,34 @@ def parse_cpus(text: str) -> set[int]:
     return found
 
 
+def has_room(cpus: set[int], size: int) -> bool:
+    """Whether each NUMA node of these CPUs has so many free bytes; else the kernel takes another node's."""
+    with suppress(OSError):
+        theirs = (node for node in _NODES.glob("node[0-9]*") if cpus & parse_cpus(_text(node / "cpulist")))
+        return all(_number(r"MemFree: +(\d+) kB", node / "meminfo") * KIB >= size for node in theirs)
+    return False
+
+
+def _text(file: Path) -> str:
+    return file.read_text("ascii")
+
+
+def _number(pattern: str, file: Path) -> int:
+    """The number in a file, 0 where it has none; raises OSError."""
+    found = re.search(pattern, _text(file))
+    return int(found[1]) if found else 0
+
+
 def free_bytes() -> int:
     """Memory of this machine, or of this process's control group, to be had without ending a process."""
-    lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    free = int(dict(line.split(":", 1) for line in lines)["MemAvailable"].split()[0]) * KIB
+    free = _number(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo")) * KIB
     with suppress(OSError):
-        own = Path("/proc/self/cgroup").read_text("ascii").rpartition("::/")[2].strip()
+        own = _text(Path("/proc/self/cgroup")).rpartition("::/")[2].strip()
         for group in (_CGROUPS / own, *(_CGROUPS / own).parents):
             with suppress(OSError, ValueError):
-                limit, used = (
-                    int((group / name).read_text("ascii")) for name in ("memory.max", "memory.current")
-                )
-                free = min(free, limit - used)
+                limit, used = (int(_text(group / name)) for name in ("memory.max", "memory.current"))
+                # What was read from files and is not in use goes when memory is asked for.
+                free = min(free, limit - used + _number(r"inactive_file (\d+)", group / "memory.stat"))
     return free
 
 

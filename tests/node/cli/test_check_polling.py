@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from tests.node.cli.checks import noted
 from tests.node.collectors.drawn import Watched
+from tests.node.probe.nicnode import NicNode, Way
 from tests.patience import HANGS
 from tests.rows import each
 from wirewatch.cli.check import polling
@@ -38,7 +41,10 @@ from wirewatch.documents.health import ProbeStatus
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.gate import SkipReason
-from wirewatch.probe.model import ProbeMemory, ProbeOptions
+from wirewatch.probe.history import History, HistoryLimits
+from wirewatch.probe.model import NicsOptions, ProbeMemory, ProbeOptions, ProbePolicy
+from wirewatch.probe.nics import nics_collector
+from wirewatch.statefolder import StateFolder
 from wirewatch.verdict.drift.component import DriftOptions
 from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.ledger import Entry, Ledger, Stage, VerdictPolicy
@@ -552,6 +558,25 @@ def test_the_last_probe_is_known_where_probing_is_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(CheckedNode, "_recall", lambda _: component)
     monkeypatch.setattr(polling, "probe_summary", lambda found, mono: (found is component, mono))
     assert here.last_probe() == (((True, 5.0), ("found",)) if enabled else (None, ()))
+
+
+def test_the_history_of_nics_counts_where_they_are_probed_and_some_were(tmp_path: Path) -> None:
+    found = NicNode()
+    kept = partial(History, tmp_path / "nics.sqlite", found.clock, HistoryLimits())
+    found.collector = nics_collector(found.made, ProbePolicy(), Expect(), history=kept)
+    found.ways["mlx5_2:1"] = Way(gbs=20.0)
+    found.days(0.8)
+    on = probing(nics=NicsOptions(enabled=True))
+    on.policy.probe = ProbePolicy()
+    state = StateFolder(tmp_path)
+    (collector,) = node(config=on, state=state, hardware=found.hardware)._nics()  # noqa: SLF001
+    later = NicNode()
+    later.collector = collector
+    later.poll()
+    assert later.healths() == {"mlx5_2 port 1": Health.DEGRADED}
+    empty = StateFolder(tmp_path / "none")
+    for config, folder in ((probing(), state), (on, empty), (on, None)):
+        assert node(config=config, state=folder, hardware=found.hardware)._nics() == ()  # noqa: SLF001
 
 
 @pytest.mark.parametrize(

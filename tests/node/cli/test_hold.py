@@ -40,7 +40,7 @@ def test_a_hold_of_some_gpus_for_a_time_and_its_end(folder: Path) -> None:
     (made,) = active(folder)
     assert (made.owner, made.gpus) == (JOB, (0, 3))
     assert 3600 <= made.until - before < 3700
-    assert run(folder, "--owner", JOB, "--end") == (0, f"{JOB}: 1 holds ended\n")
+    assert run(folder, "--owner", JOB, "--end") == (0, f"{JOB}: 1 hold ended\n")
     assert active(folder) == []
     assert run(folder, "--owner", JOB, "--end") == (0, f"{JOB}: 0 holds ended\n")
 
@@ -68,11 +68,29 @@ def test_where_no_hold_can_be_made_it_says_so(folder: Path) -> None:
     (folder / LOCK).unlink()
     code, said = run(folder, "--owner", JOB)
     assert (code, f"{folder / LOCK}: No such file" in said) == (70, True)
+    assert "probes are held off, whether one still runs is not known" in said
+    assert len(active(folder)) == 1
     for name in folder.iterdir():
         name.unlink()
     folder.rmdir()
     code, said = run(folder, "--owner", JOB)
     assert (code, f"{folder}: No such file" in said) == (70, True)
+
+
+def test_where_users_can_write_it_says_that_no_hold_is_believed(folder: Path) -> None:
+    folder.chmod(0o777)
+    done = CliRunner().invoke(
+        module.hold, ["--config", str(folder.with_name("wirewatch.toml")), "--owner", JOB]
+    )
+    assert "others than root can write there" in str(done.exception)
+
+
+def test_where_holds_are_switched_off_none_is_made(folder: Path) -> None:
+    folder.with_name("wirewatch.toml").write_text('[probe]\nholds = ""\n', "utf-8")
+    done = CliRunner().invoke(
+        module.hold, ["--config", str(folder.with_name("wirewatch.toml")), "--owner", JOB]
+    )
+    assert "no probe of this node looks for holds" in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from wirewatch.cli.check.daemon import WrongAnswer
 from wirewatch.cli.orders import ANOTHER_VERSION
 from wirewatch.cli.status import StatusLine
 from wirewatch.core.types import Unusable
-from wirewatch.documents.health import StatusJob
+from wirewatch.documents.health import NicStatus, StatusJob
 
 
 def line(name: str, *values: Any) -> Any:
@@ -132,6 +132,32 @@ def test_the_ports(ports: Any, text: Any) -> None:
     assert line("ports", ports) == text
 
 
+def nic(device: str, measured: float | None, port: str = "1", **rates: float) -> NicStatus:
+    return NicStatus(device, port, measured, rates)
+
+
+@each(
+    ("nics", "text"),
+    [
+        ([], ("none to probe alone: the daemon's log says why", "quiet")),
+        ([nic("mlx5_0", None), nic("mlx5_1", None)], ("none measured alone yet", "unknown")),
+        (
+            [nic("mlx5_0", 40.0, on=48e9, off=20e9), nic("mlx5_1", 90.0, on=47e9)],
+            ("2 of 2 measured alone, the oldest 1 min ago: 20 to 48 GB/s each way", ""),
+        ),
+        (
+            [nic("mlx5_0", 40.0), nic("mlx5_1", None), nic("eth1", None, "")],
+            (
+                "1 of 3 measured alone, the oldest 1 min ago: too old to count; mlx5_1 port 1, eth1 never",
+                "degraded",
+            ),
+        ),
+    ],
+)
+def test_the_nics_that_are_probed_alone(nics: Any, text: Any) -> None:
+    assert line("nics", nics, 100.0) == text
+
+
 def test_checks_of_gpudirect() -> None:
     assert line("gpudirect", {"a": "passed"}) == ("1 of 1 checks passed", "")
     assert line("gpudirect", {"a": "passed", "b": "failed"}) == ("1 of 2 checks passed; b failed", "degraded")
@@ -167,6 +193,8 @@ def test_the_probe_and_its_gate() -> None:
     assert line("probe", about) == [("none yet", ""), ("none now: a job runs (busy)", "quiet")]
     about.gate = SimpleNamespace(open=True, holds=["slurm:7", "slurm:8"])
     assert line("probe", about) == [("none yet", ""), ("held off by slurm:7, slurm:8", "quiet")]
+    about.gate.holds = [f"slurm:{n}" for n in range(256)]
+    assert line("probe", about)[1][0] == "held off by slurm:0, slurm:1, slurm:2 and 253 more"
     about.collectors = []
     assert line("probe", about) == [("switched off", "quiet")]
 

@@ -6,7 +6,15 @@ from dataclasses import replace
 from tests.node.cli.topnodes import collector, snapshot
 from tests.node.jobs.explain.drawn import NOW
 from tests.rows import each
-from wirewatch.documents.health import Gate, GpuStatus, HeadlineProbe, PathStatus, PortStatus, StatusDocument
+from wirewatch.documents.health import (
+    Gate,
+    GpuStatus,
+    HeadlineProbe,
+    NicStatus,
+    PathStatus,
+    PortStatus,
+    StatusDocument,
+)
 from wirewatch.documents.probed import refused
 from wirewatch.documents.probes import CollectiveResult, ProbeDocument, ProbesDocument
 from wirewatch.documents.state import CollectorState, Series
@@ -152,3 +160,14 @@ def test_collectors_have_an_age_and_what_is_wrong(
     one = replace(collector("gpu", NOW), **change)  # type: ignore[arg-type]
     (found,) = document([one]).collectors
     assert (found.age_seconds, found.error) == (age, error)
+
+
+def test_each_nic_that_is_probed_alone_has_its_rates_and_when() -> None:
+    at, rate = "probe_nic_last_success_timestamp_seconds", "probe_nic_bytes_per_second"
+    ways = [(rate, 48e9, "device=m0 port=1 gpudirect=on"), (rate, 20e9, "device=m0 port=1 gpudirect=off")]
+    found = of((at, NOW - 60, "device=m0 port=1"), (at, 0, "device=m0 port=2"), *ways).nics
+    assert found == [
+        NicStatus("m0", "1", NOW - 60, {"on": 48e9, "off": 20e9}),
+        NicStatus("m0", "2", None, {}),
+    ]
+    assert of().nics == []

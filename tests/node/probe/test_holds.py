@@ -139,7 +139,9 @@ def test_a_folder_of_another_user_is_not_believed() -> None:
 
 
 @needs_root
-def test_a_user_makes_no_hold_ends_none_and_does_not_hold_up_a_start() -> None:
+def test_a_user_makes_no_hold_ends_none_and_does_not_hold_up_a_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with open_folder() as folder:
         (folder / LOCK).touch(mode=0o640)
         holds = HoldFolder(str(folder))
@@ -150,12 +152,18 @@ def test_a_user_makes_no_hold_ends_none_and_does_not_hold_up_a_start() -> None:
                     work()
             with holds.probing() as lock:
                 assert lock is None
+            assert "does not wait for this probe" in caplog.text
             assert owners(holds) == [JOB], "but a user's probe gives way too"
 
 
-def test_without_a_folder_there_is_no_hold_and_none_can_be_made(tmp_path: Path) -> None:
+def test_without_a_folder_there_is_no_hold_and_none_can_be_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for path in (str(tmp_path / "none"), ""):
         assert HoldFolder(path).active() == ()
+        with HoldFolder(path).probing() as lock:
+            assert lock is None
+    assert caplog.text == ""
     with pytest.raises(OSError, match="No such file"):
         HoldFolder(str(tmp_path / "none")).make(JOB, 1.0, None)
 
@@ -218,6 +226,12 @@ def test_the_daemon_skips_under_a_hold_counts_it_and_probes_when_it_is_over() ->
     assert len(node.probes.ordered) == 2
 
 
+def test_holds_that_nobody_looks_for_have_no_series() -> None:
+    node = Idle(engine="gloo")
+    node.poll()
+    assert (node.series("probe_runs_total") != [], node.series("probe_holds")) == (True, [])
+
+
 UNREAD = Absent(Why.DENIED, "/run/holds")
 ENDS = [
     ((), [held()], None, f"{JOB} was given GPUs: a hold for its start; holds all GPUs: it is not said which"),
@@ -226,6 +240,8 @@ ENDS = [
     ((), [held()], JOB, None),
     ([held()], [held()], None, None),
     ([held()], [held(), held(0, owner="slurm:8")], None, "slurm:8 was given GPUs: a hold for its start"),
+    # A requeued job keeps its number and gets other GPUs.
+    ([held(3)], [held(0)], None, f"{JOB} was given GPUs: a hold for its start"),
     ((), UNREAD, None, "denied: /run/holds"),
     (UNREAD, [held()], None, None),
 ]  # fmt: skip

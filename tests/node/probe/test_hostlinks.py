@@ -121,6 +121,26 @@ def test_where_most_gpus_are_below_the_figure_itself_is_in_doubt(
     assert all(f"{slow} of {count} GPUs so slow" in one.evidence for one in findings)
 
 
+def test_gpus_of_one_socket_or_root_port_that_are_slow_together_share_a_cause() -> None:
+    """The memory of one socket is no fault of each of its GPUs; what hangs on one port is slow by it."""
+    slow = {f"to {n}": 0.6 for n in (0, 1)}
+    sockets = [replace(PATH, cpus="0-31" if n < 2 else "32-63") for n in range(8)]
+    memory = folded([hosted(EIGHT, slow, sockets)] * 3)
+    assert rules(memory) == [(HOST.name, str(n), Health.DEGRADED) for n in (0, 1)]
+    said = "2 of 8 GPUs so slow: all those near CPUs 0-31 and no other, so that they may share a cause"
+    assert all(said in one.evidence for one in memory.held)
+    failed = [(HOST.name, str(n), Health.FAILED) for n in (0, 1)]
+    assert rules(folded([hosted(EIGHT, {"to 0": 0.35, "to 1": 0.35}, sockets)] * 3)) == failed
+    ports = [replace(PATH, uplink=f"0000:0{n // 2}:01.0") for n in range(8)]
+    memory = folded([hosted(EIGHT, slow, ports)] * 3)
+    assert rules(memory) == failed
+    assert all("all those below 0000:00:01.0 and no other" in one.evidence for one in memory.held)
+    three = [replace(one, cpus="0-31" if n < 3 else "32-63") for n, one in enumerate(PATH for _ in range(8))]
+    assert rules(folded([hosted(EIGHT, slow, three)] * 3)) == failed, "one near them is as it should be"
+    one = [replace(PATH, cpus=f"{n}") for n in range(8)]
+    assert rules(folded([hosted(EIGHT, {"to 0": 0.6}, one)] * 3)) == failed[:1], "one GPU is no group"
+
+
 DOUBTED: Mapping[str, tuple[HostPath, bool | None]] = {
     "a hypervisor hides the way": (HIDDEN, None),
     "the CPUs near may not be used": (PATH, False),
@@ -154,6 +174,47 @@ def test_gpus_of_several_generations_are_each_beside_their_own() -> None:
     four = drawn(on_switch(4))
     assert folded([hosted(four, left, paths)] * 3).held == ()
     assert rules(folded([hosted(four, left | {"to 3": 0.12}, paths)])) == [(HOST.name, "3", Health.DEGRADED)]
+
+
+REFUSED = replace(hosted(EIGHT), document=replace(EIGHT.shown, no_hosts="no memory"))
+BLIND: Mapping[str, Probed] = {
+    "the memory was refused": REFUSED,
+    "the CPUs near may not be used now": hosted(EIGHT, near=False),
+}
+
+
+@pytest.mark.parametrize("blind", BLIND)
+def test_a_probe_that_cannot_judge_a_host_link_clears_no_fault_of_it(blind: str) -> None:
+    slow = hosted(EIGHT, {"to 3": 0.33})
+    faulty = folded([slow] * 2)
+    memory = folded([BLIND[blind]] * 12, faulty)
+    assert rules(memory) == [(HOST.name, "3", Health.FAILED)]
+    assert not memory.clean
+    assert of_rule(memory).evidence.count("the newest probe could not judge it") == 1
+    assert of_rule(memory).since == of_rule(faulty).since
+    again = folded([slow], memory)
+    assert of_rule(again).health is Health.FAILED, "the probes between count for nothing"
+    assert folded([GOOD], memory).held == ()
+    assert rules(folded([BLIND[blind], slow], folded([slow]))) == [(HOST.name, "3", Health.FAILED)]
+    all_slow = folded([hosted(EIGHT, {f"to {n}": 0.35 for n in range(8)})] * 2)
+    assert rules(folded([BLIND[blind]], all_slow)) == [(HOST.name, "", Health.FAILED)]
+
+
+def test_a_slower_sibling_stays_slow_while_nothing_is_measured_of_it() -> None:
+    slow = hosted(EIGHT, {"to 5": 0.75, "from 5": 0.75})
+    memory = folded([slow] * 2 + [REFUSED] * 5)
+    assert (rules(memory), memory.clean) == ([("straggler.host_link", "5", Health.DEGRADED)], False)
+    assert folded([GOOD] * 3, memory).held == ()
+    assert folded([slow, REFUSED, REFUSED, REFUSED, slow]).held == (), "one look is too old beside the other"
+
+
+def test_host_links_of_gpus_that_are_gone_or_not_asked_for_are_forgotten() -> None:
+    faulty = folded([hosted(EIGHT, {"to 3": 0.33, "from 6": 0.75, "to 6": 0.75})] * 2)
+    assert len(faulty.held) == 2
+    assert folded([EIGHT] * 2, faulty).held == (), "host links are switched off"
+    four = drawn(on_switch(4))
+    left = folded([hosted(four, near=False)] * 3, faulty)
+    assert rules(left) == [(HOST.name, "3", Health.FAILED)], "GPU 6 is not here any more"
 
 
 # --- siblings and past

@@ -11,7 +11,7 @@ from tests.node.probe.idle import Idle
 from wirewatch.core.hostlink import HostMoved, HostPath, Pcie
 from wirewatch.core.pci import most_payload
 from wirewatch.core.ports import Question
-from wirewatch.core.tree import ONLINE_NODES
+from wirewatch.core.tree import DEVICES, ONLINE_NODES
 from wirewatch.core.types import Absent, Expect, Why
 from wirewatch.probe.counters import WRAPS, host_moved
 from wirewatch.probe.hostpaths import HOST_BYTES, read_paths
@@ -68,6 +68,17 @@ def test_the_driver_s_own_figure_counts_too() -> None:
     behind_a_switch(node)
     node.answer(0, "MaxPcieLinkWidth", 8)
     assert way(node).pcie == Pcie(5, 8)
+
+
+@pytest.mark.parametrize(("vendor", "hides"), [("0x1b36", True), ("0x15ad", True), ("0x8086", False)])
+def test_ports_that_a_hypervisor_draws_show_no_way(vendor: str, hides: bool) -> None:  # noqa: FBT001
+    """A GPU of a virtual machine below a drawn port may sit in a slot of four lanes."""
+    node = Idle(2)
+    behind_a_switch(node)
+    node.files.texts[f"{DEVICES}/0000:16:01.0/vendor"] = vendor
+    found = way(node)
+    assert (found.hidden, found.uplink) == ((True, "") if hides else (False, "0000:16:01.0"))
+    assert (found.pcie, found.cpus) == (Pcie(5, 16), "0-31")
 
 
 def test_a_virtual_machine_hides_the_way_and_the_node() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.node.probe.nicnode import NicNode, Way
-from tests.node.probe.overnetwork import IB
+from tests.node.probe.overnetwork import IB, SOCKET
 from wirewatch.catalogue import discover
 from wirewatch.config import ConfigError, load
 from wirewatch.core.ports import Order
@@ -16,7 +16,7 @@ from wirewatch.core.types import Absent, Expect, Health, Why
 from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.model import ProbeOptions, ProbePolicy
 from wirewatch.probe.network import rail_of
-from wirewatch.probe.nics import nics_collector
+from wirewatch.probe.nics import nics_collector, recalled_nics
 
 DAY = 86_400.0
 SLOW = Way(gbs=20.0)
@@ -296,7 +296,6 @@ def test_wrong_elements_are_failed_at_once() -> None:
         (Way(outcome="failed"), "failed: as drawn"),
         (Way(outcome="timeout"), "timeout: as drawn"),
         (Way(transports=("NET/AWS Libfabric/0",)), "NCCL took NET/AWS Libfabric/0"),
-        (Way(sent=2.0), "others use it"),
     ],
 )
 def test_what_shows_nothing_three_times_is_unknown_and_never_failed(way: Way, why: str) -> None:
@@ -316,6 +315,39 @@ def test_what_shows_nothing_three_times_is_unknown_and_never_failed(way: Way, wh
     node.default = Way()
     node.days(2)
     assert node.component.findings == ()
+
+
+@pytest.mark.parametrize("days", [0, 1])
+def test_a_port_that_others_use_is_not_judged_and_not_unknown(days: float) -> None:
+    node = NicNode(count=2, nics=1)
+    node.days(days)
+    node.default = Way(sent=2.0)
+    node.days(2)
+    assert all(count > 2 for count, _ in node.memory.failed.values())
+    assert node.component.findings == ()
+    (at,) = node.series("probe_nic_last_success_timestamp_seconds", device="mlx5_0", port="1")
+    assert (at > 0) is (days > 0)
+
+
+def test_an_interface_whose_sockets_the_kernel_turns_around_is_not_unknown() -> None:
+    node = NicNode(count=2, nics=0, interfaces=("eth1",))
+    node.default = Way(transports=(SOCKET,), nics=("eth1",), sent=0.0)
+    node.probe(4)
+    assert (node.component.findings, node.component.health) == ((), Health.OK)
+    assert node.series("probe_nic_last_success_timestamp_seconds", device="eth1") == [0]
+
+
+def test_a_port_that_is_measured_in_one_way_is_not_unknown_for_the_other() -> None:
+    """Of what was measured once and is not any more, it is."""
+    node = NicNode(count=2, nics=1)
+    node.direct["mlx5_0:1"] = Way(outcome="failed")
+    node.days(3)
+    assert (node.component.findings, {job.direct for job in node.memory.results}) == ((), {False})
+    node.direct.clear()
+    node.days(2)
+    node.direct["mlx5_0:1"] = Way(outcome="failed")
+    node.days(3)
+    assert node.only().rule == "nics.unproven"
 
 
 def test_a_card_without_gpudirect_is_measured_without_it_and_nothing_is_wrong() -> None:
@@ -390,6 +422,26 @@ def test_a_daemon_that_starts_knows_what_an_earlier_one_found(tmp_path: Path) ->
     assert again.healths() == node.healths() == {"mlx5_2 port 1": Health.DEGRADED}
     assert len(again.probes.ordered) == 0
     assert again.component.observed.covers(again.only().subject)
+
+
+def test_without_a_daemon_the_history_says_what_was_wrong_with_ports_that_are_here(tmp_path: Path) -> None:
+    node = NicNode()
+    history = partial(History, tmp_path / "nics.sqlite", node.clock, HistoryLimits())
+    node.collector = nics_collector(node.made, ProbePolicy(), node.expect, history=history, boot_id="boot-1")
+    node.ways |= {"mlx5_2:1": SLOW, "mlx5_1:1": Way(transports=(SOCKET,))}
+    node.days(2)
+    read = partial(recalled_nics, node.made, ProbePolicy(), node.expect)
+    later = NicNode()
+    later.clock.seconds, later.collector = node.clock.seconds, read(history(read_only=True))
+    later.poll()
+    assert later.healths() == node.healths()
+    assert len(later.healths()) == 2
+    assert later.probes.ordered == []
+    assert later.series("probe_nic_last_success_timestamp_seconds", device="mlx5_1") == [0]
+    gone = NicNode(nics=2)
+    gone.collector = read(history(read_only=True))
+    gone.poll()
+    assert gone.healths() == {"mlx5_1 port 1": Health.UNKNOWN}, "mlx5_2 is not here any more"
 
 
 def test_without_a_history_nothing_is_known_and_no_file_is_made(tmp_path: Path) -> None:

@@ -17,7 +17,16 @@ from wirewatch.core.probe import Plan, Probed
 from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.log import parse_nccl_log
 from wirewatch.nccl.settings import allows_hca
-from wirewatch.probe.network import RailResult, examine, is_rdma, nearest, rail_of, rail_settings, rdma_rails
+from wirewatch.probe.network import (
+    RailResult,
+    Unmeasured,
+    examine,
+    is_rdma,
+    nearest,
+    rail_of,
+    rail_settings,
+    rdma_rails,
+)
 from wirewatch.probe.setup import Variation
 
 # --- which ports are rails
@@ -169,8 +178,9 @@ def test_the_ports_rate_is_due_over_switches_alone(paths: tuple[str, ...], due: 
 )  # fmt: skip
 def test_what_is_not_proven_is_no_result(way: Mapping[str, Any], why: str) -> None:
     found = examine(_probed(**way))
-    assert isinstance(found, str)
-    assert why in found
+    assert isinstance(found, Unmeasured)
+    assert why in found.why
+    assert found.ill is ("others use it" not in why)
 
 
 def test_bytes_alone_prove_the_nic_where_the_log_does_not_name_it() -> None:
@@ -190,7 +200,9 @@ def test_off_that_was_on_is_no_result() -> None:
     probed = _probed()
     off = tuple((n, "LOC" if n == "NCCL_NET_GDR_LEVEL" else v) for n, v in probed.plan.environment)
     found = examine(replace(probed, plan=replace(probed.plan, environment=off)))
-    assert found == "GPUDirect off is not what NCCL's log shows: all connections are NET/.../GDRDMA"
+    assert found == Unmeasured(
+        "GPUDirect off is not what NCCL's log shows: all connections are NET/.../GDRDMA"
+    )
 
 
 def test_a_warning_of_nccl_stands_beside_a_probe_that_broke_off() -> None:
@@ -198,7 +210,7 @@ def test_a_warning_of_nccl_stands_beside_a_probe_that_broke_off() -> None:
     assert probed.account is not None
     account = replace(probed.account, warnings=("NET/IB : Got completion with status=12",))
     found = examine(replace(probed, outcome="failed", why="ncclRemoteError", account=account))
-    assert found == "failed: ncclRemoteError: NET/IB : Got completion with status=12"
+    assert found == Unmeasured("failed: ncclRemoteError: NET/IB : Got completion with status=12")
 
 
 def test_sockets_inside_a_node_cross_no_nic() -> None:
@@ -207,10 +219,10 @@ def test_sockets_inside_a_node_cross_no_nic() -> None:
     probed = replace(probed, plan=replace(probed.plan, environment=environment))
     assert probed.account is not None
     named = replace(probed, account=replace(probed.account, nics=("eth1",)))
-    why = "the kernel turned its sockets around: no NIC carried it"
+    why = Unmeasured("the kernel turned its sockets around: no NIC carried it", ill=False)
     assert examine(named) == examine(replace(named, ports={"eth1": 4096})) == why
     crossed = examine(replace(named, ports={"eth1": 16 << 30}))
-    assert crossed == "it carried 16 GiB beside 5632 MiB: others use it"
+    assert crossed == Unmeasured("it carried 16 GiB beside 5632 MiB: others use it", ill=False)
     half = examine(replace(named, ports={"eth1": 3 << 30}))
     assert isinstance(half, RailResult)
     # Of an interface each rank has an end: what goes by one of them is the bus bandwidth.

@@ -102,6 +102,29 @@ def test_the_memory_is_made_on_cpus_near_the_gpu_and_nothing_else_stays_there() 
     assert os.sched_getaffinity(0) == set(mine)
 
 
+def test_memory_is_near_only_where_the_nodes_of_these_cpus_have_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node full of what was read from files gives none: the kernel then takes that of another."""
+    mine = sorted(os.sched_getaffinity(0))
+    monkeypatch.setattr(hostlinks, "_NODES", tmp_path)
+    assert [one.near for one in measured(1, Log(), (str(mine[0]),))] == [True], "no NUMA here"
+    for number, (cpus, free) in enumerate(((mine[0], 8 * SIZE >> 10), (mine[-1], (8 * SIZE >> 10) - 1))):
+        node = tmp_path / f"node{number}"
+        node.mkdir()
+        (node / "cpulist").write_text(f"{cpus}\n")
+        (node / "meminfo").write_text(
+            f"Node {number} MemTotal: 9999999 kB\nNode {number} MemFree:   {free} kB\n"
+        )
+    found = measured(2, Log(), (str(mine[0]), "9998-9999"))
+    assert [one.near for one in found] == [True, False]
+    assert [one.near for one in measured(2, Log(), (str(mine[0]), str(mine[-1])))] == [True, None]
+    (tmp_path / "node0" / "meminfo").write_text("nothing\n")
+    assert [one.near for one in measured(1, Log(), (str(mine[0]),))] == [None]
+    (tmp_path / "node0" / "meminfo").unlink()
+    assert [one.near for one in measured(1, Log(), (str(mine[0]),))] == [None]
+
+
 def test_a_thread_goes_back_to_its_cpus_after_an_error() -> None:
     mine, seen = os.sched_getaffinity(0), []
 
@@ -144,7 +167,8 @@ def test_a_control_group_limits_what_is_free(tmp_path: Path, monkeypatch: pytest
     group.mkdir(parents=True, exist_ok=True)
     (group / "memory.max").write_text("5000000\n")
     (group / "memory.current").write_text("2000000\n")
-    assert free_bytes() == 3_000_000
+    (group / "memory.stat").write_text("anon 1900000\ninactive_file 100000\nactive_file 7\n")
+    assert free_bytes() == 3_100_000, "what was read from files goes when memory is asked for"
     (group / "memory.max").write_text("max\n")
     assert free_bytes() > 3_000_000
 

@@ -37,10 +37,12 @@ from wirewatch.documents.status import NodeSnapshot
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME, ProbeSummary, probe_collector, probe_summary
 from wirewatch.probe.gate import SkipReason, nothing_to_probe
+from wirewatch.probe.history import History, HistoryLimits
 from wirewatch.probe.judge import confirming
 from wirewatch.probe.model import ProbeMemory
+from wirewatch.probe.nics import recalled_nics
 from wirewatch.probe.request import ProbeOverrides, ProbeResult, probe_now
-from wirewatch.probe.restore import boot_id, recall
+from wirewatch.probe.restore import BUSY_SECONDS, boot_id, recall
 from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch.verdict.drift.component import NAME as DRIFT
 from wirewatch.verdict.drift.component import BaselineInMemory, DriftContext, drift_component
@@ -218,7 +220,7 @@ class CheckedNode:
         collectors = (*recalled(self._collectors, kept), *self._told())
         if self._played is not None:
             return self._play(self._played, collectors, ledger, recalls if state else None, seen)
-        collectors = (*collectors, *self._drift())
+        collectors = (*collectors, *self._drift(), *self._nics())
         return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
 
     def _identified(self, sysfs: Sysfs) -> Machine:
@@ -269,6 +271,14 @@ class CheckedNode:
         if told == NOTHING_HELD:
             return ()
         return (pairs_component(self._config.pairs, self._config.policy.pairs, told),)
+
+    def _nics(self) -> Sequence[AnyCollector]:
+        """What the history has of probes of NICs, where they are switched on and there were any."""
+        config, path = self._config, self._state.nics if self._state else None
+        if not (config.probe.enabled and config.probe.nics.enabled and path and path.exists()):
+            return ()
+        history = History(path, self._hardware.clock, HistoryLimits(busy=BUSY_SECONDS), read_only=True)
+        return (recalled_nics(config.probe, config.policy.probe, self._expect, history),)
 
     def _recall(self) -> Component:
         config, history = self._config, self._state.history if self._state else None

@@ -108,7 +108,7 @@ class StragglerWatch:
         return tuple(
             ConfirmedStraggler(seen[-1], self.began[unit], len(seen), len(looks), _is_failed(seen, policy))
             for unit, looks, seen in every
-            if len(seen) >= policy.confirm
+            if _is_held(looks, policy)
         )
 
     def unsure(self, policy: StragglerPolicy) -> bool:
@@ -203,19 +203,21 @@ def name_stragglers(measured: Signals, references: RateHistory, policy: Straggle
 
 def fold_stragglers(
     watch: StragglerWatch, measured: Signals, at: float, policy: StragglerPolicy, *, accepted: bool,
-    told: frozenset[Unit] = frozenset(),
+    told: frozenset[Unit] = frozenset(), unseen: frozenset[Unit] = frozenset(),
 ) -> StragglerWatch:  # fmt: skip
     """Return the watch after a complete probe (at Unix seconds).
 
-    `accepted`: nothing else was wrong; `told`: parts that another finding names.
+    `accepted`: nothing else was wrong; `told`: parts that another finding names; `unseen`: parts that were
+    to be measured and were not, of which what is held stays.
     """
+    held = {unit: seen for unit, seen in watch.looks.items() if unit in unseen and _is_held(seen, policy)}
     named = name_stragglers(measured, watch.references, policy)
     now: dict[Unit, SlowUnit] = {slow.unit: slow for slow in named.slow if slow.unit not in told}
     now |= {Unit(all_of.resource, ""): all_of for all_of in named.uniform}
     looks = {
         unit: (*watch.looks.get(unit, ()), now.get(unit))[-policy.among :] for unit in {**watch.looks, **now}
     }
-    looks = {unit: seen for unit, seen in looks.items() if any(one is not None for one in seen)}
+    looks = {unit: seen for unit, seen in looks.items() if any(one is not None for one in seen)} | held
     references = watch.references
     if accepted and not looks:
         references = learn(references, measured, at)
@@ -252,6 +254,11 @@ def least_parts(causes: Causes) -> int:
         return False
 
     return sum(placed(source, set()) for source in reached)
+
+
+def _is_held(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
+    """Whether enough of the newest probes saw it."""
+    return sum(one is not None for one in looks) >= policy.confirm
 
 
 def _is_failed(seen: Sequence[SlowUnit], policy: StragglerPolicy) -> bool:
