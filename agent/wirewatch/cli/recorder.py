@@ -11,17 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wirewatch.core.nvml import BURST, count_links, gpu_processes
-from wirewatch.core.ports import (
-    ALL_LINKS,
-    Answer,
-    Gpu,
-    Hardware,
-    Nvml,
-    Pod,
-    Question,
-    SlurmJob,
-    Sysfs,
-)
+from wirewatch.core.ports import ALL_LINKS, Answer, Gpu, Hardware, Nvml, Pod, Question, SlurmJob, Sysfs
 from wirewatch.core.types import Absent, Json, Why, value_or
 from wirewatch.hw import recording
 from wirewatch.hw.command import ALLOWED as PROGRAMS

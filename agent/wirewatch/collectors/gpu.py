@@ -45,18 +45,7 @@ from wirewatch.core.nvml import (
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.statistics import Streak, Window, in_days, streaks
-from wirewatch.core.types import (
-    Absent,
-    Expect,
-    Finding,
-    Health,
-    Ok,
-    Sample,
-    Tier,
-    Why,
-    family,
-    value_or,
-)
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Tier, Why, family, value_or
 
 GPU = ("gpu", "uuid")
 

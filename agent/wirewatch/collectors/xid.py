@@ -21,9 +21,7 @@ from wirewatch.core.collector import (
     Strict,
     subject,
 )
-from wirewatch.core.collector import (
-    UNKNOWN as UNKNOWN_ALONE,
-)
+from wirewatch.core.collector import UNKNOWN as UNKNOWN_ALONE
 from wirewatch.core.kernellog import (
     OFF_BUS,
     SXID,

@@ -120,11 +120,7 @@ Pids = frozenset[int | None]
 
 
 def ask_gpu(
-    nvml: Nvml,
-    gpu: str,
-    questions: tuple[Question, ...],
-    known: Supported,
-    once: tuple[Question, ...] = (),
+    nvml: Nvml, gpu: str, questions: tuple[Question, ...], known: Supported, once: tuple[Question, ...] = ()
 ) -> Asked | Absent:
     """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
 

@@ -7,16 +7,7 @@ from wirewatch.collectors.inventory import GPU_LOST
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import FAIL_ON, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.latching import covered
-from wirewatch.verdict.ledger import (
-    LOST,
-    Entry,
-    Key,
-    Ledger,
-    Stage,
-    Suppression,
-    key_of_finding,
-    name_of,
-)
+from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Stage, Suppression, key_of_finding, name_of
 from wirewatch.verdict.observation import found
 
 LIVE, LATCHED, PROBATION, ASIDE, ACKNOWLEDGED, SUPPRESSED = STAGES = (

@@ -8,15 +8,7 @@ from typing import Literal
 from wirewatch.core.topology import SWITCH, due_links
 from wirewatch.core.types import Absent, Expect, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.change import TopologyChange
-from wirewatch.verdict.drift.wiring import (
-    Aspect,
-    GpuNode,
-    Graph,
-    Unknown,
-    fingerprint,
-    listed,
-    part_name,
-)
+from wirewatch.verdict.drift.wiring import Aspect, GpuNode, Graph, Unknown, fingerprint, listed, part_name
 
 Origin = Literal["learned", "accepted"]
 
