@@ -26,13 +26,13 @@ from wirewatch.collectors.agent import with_state
 from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
+from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, read_baseline
 from wirewatch.daemon.machine import KeptMachine, MachineWriter, load_kept, recalled
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.daemon.notify import Notifier, Reporters, VerdictFile, verdict_path
 from wirewatch.daemon.operator import TopologyOrders
-from wirewatch.daemon.pairsresult import PairsResultStore, load_result
-from wirewatch.daemon.persistence import load_ledger, lost
+from wirewatch.daemon.pairsresult import PairsResultStore, read_result
+from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.service import LAST_WRITE, Remembered, Reread, Sockets
 from wirewatch.daemon.service import serve as run_daemon
@@ -360,7 +360,7 @@ def composed(
     state = keeping.state
     kept = KeptMachine() if state is None else load_kept(state, every, hardware)
     topologies, again, drifting = _drifting(hardware, state, stack)
-    result = () if state is None else (load_result(state.pairs, hardware.clock.now()),)
+    result = () if state is None else (read_result(state.pairs, hardware.clock.now()),)
     pairs = PairsResultStore(None if state is None else state.pairs, hardware.clock, *result)
 
     def hinted() -> float | None:
@@ -427,7 +427,7 @@ def _drifting(
     hardware: Hardware, state: StateFolder | None, stack: ExitStack
 ) -> tuple[TopologyOrders, Callable[[], None], Switched]:
     """Orders about the topology, what writes it again, and what makes its component if that is on."""
-    loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
+    loaded = NOTHING if state is None else read_baseline(state.baseline, hardware.clock.now())
     store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
     stack.callback(store.flush, LAST_WRITE)
     topologies = TopologyOrders(store, hardware.clock)
@@ -451,7 +451,7 @@ def _remembered(
     if state is None:
         return Remembered(policy, Ledger(boot))
     now = hardware.clock.now()
-    ledger = load_ledger(state.latches, boot, now)
+    ledger = read_ledger(state.latches, boot, now, own=True)
     if kept.wrong:
         ledger = lost(ledger, "the machine", kept.wrong, now)
     writer = MachineWriter(state.machine, kept, every, hardware.clock)

@@ -10,10 +10,11 @@ import click
 
 from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.orders import document_or_reason
+from wirewatch.core.hostlist import natural
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
 from wirewatch.core.types import Absent, NotText, Unusable, utf8
 from wirewatch.documents.state import TOPOLOGY
-from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, natural, part_name
+from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, part_name
 
 if TYPE_CHECKING:
     from wirewatch.core.ports import Hardware

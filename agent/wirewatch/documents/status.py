@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from wirewatch.core.hostlist import natural
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import (
     CollectorAge,
@@ -18,7 +19,6 @@ from wirewatch.documents.jobs import ExplainedJob, JobsDocument
 from wirewatch.documents.probes import ProbeDocument, ProbesDocument
 from wirewatch.documents.state import PREFIX, CollectorState, FindingsDocument, StateDocument
 from wirewatch.jobs.explain.spending import ledger_shares
-from wirewatch.verdict.drift.wiring import natural
 
 ALL_REDUCE = "all_reduce"
 

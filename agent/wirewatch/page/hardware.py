@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
+from wirewatch.core.hostlist import natural
 from wirewatch.core.nvml import UP
 from wirewatch.core.words import GB, GBIT, count
 from wirewatch.documents.health import ReportedFinding
@@ -11,7 +12,6 @@ from wirewatch.page.content import PageContent
 from wirewatch.page.findings import APART
 from wirewatch.page.model import Cell, Column, Section, Sentence, Table
 from wirewatch.page.tables import TONES, GpuName, Part, Readings, known, number, plain, table, unique, unknown
-from wirewatch.verdict.drift.wiring import natural
 
 NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
 """Reasons for low clocks that do not slow a job."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from wirewatch.core.hostlist import natural
 from wirewatch.core.pci import Path
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import UNKNOWN_PEER
@@ -21,7 +22,6 @@ from wirewatch.verdict.drift.wiring import (
     device_number,
     links,
     match,
-    natural,
     numbers,
     part_name,
     peer_name,

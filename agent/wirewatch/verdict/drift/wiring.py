@@ -7,13 +7,13 @@ addresses stand beside for people and are not compared.
 """
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from wirewatch.core.hostlist import natural
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent, Why
@@ -157,7 +157,6 @@ class Graph:
         return (*self.gpus, *self.nics)
 
 
-_DIGITS = re.compile(r"(\d+)", re.ASCII)
 _RUN = 3
 """So many numbers in a row are written as a range."""
 _BYTES = 8
@@ -248,11 +247,6 @@ class Renaming:
 def function(address: str) -> str:
     """The function of a PCI address; a number of the card's own, not of the bus."""
     return address.rpartition(".")[2]
-
-
-def natural(text: str) -> tuple[str, ...]:
-    """A key to sort by, in which mlx5_10 comes after mlx5_9."""
-    return tuple(piece.zfill(12) if piece.isdigit() else piece for piece in _DIGITS.split(text))
 
 
 def part_name(part: Node) -> str:
