@@ -19,11 +19,9 @@ RESTARTS = family(
     tier=Tier.CORE,
 )
 STUCK = family(
-    "agent_nvml_stuck_processes",
-    (),
-    "Killed processes that hang in the driver and cannot die.",
+    "agent_nvml_stuck_processes", (), "Killed processes that hang in the driver and cannot die.",
     "a process in state D",
-)
+)  # fmt: skip
 NVML_STUCK = Rule("agent.nvml_stuck", UNKNOWN)
 UNWRITTEN = Rule(
     "agent.unwritten",

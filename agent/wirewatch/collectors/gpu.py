@@ -51,11 +51,9 @@ GPU = ("gpu", "uuid")
 
 REASON = family("clocks_event_active", (*GPU, "reason"), "1 while this reason holds the GPU's clocks down.")
 REASON_SECONDS = family(
-    "clocks_event_seconds_total",
-    (*GPU, "reason"),
-    "Time that this reason held the GPU's clocks down, since the driver was loaded.",
-    tier=Tier.CORE,
-)
+    "clocks_event_seconds_total", (*GPU, "reason"),
+    "Time that this reason held the GPU's clocks down, since the driver was loaded.", tier=Tier.CORE,
+)  # fmt: skip
 TEMPERATURE = family("gpu_temperature_celsius", (*GPU, "sensor"), "Temperature of the GPU.", tier=Tier.CORE)
 POWER = family("gpu_power_watts", GPU, "Power draw of the GPU, averaged by the driver.", tier=Tier.CORE)
 UTILIZATION = family(
@@ -65,23 +63,17 @@ UTILIZATION = family(
 )
 PROCESSES = family("gpu_compute_processes", GPU, "Processes with a compute context on the GPU.")
 RECOVERY = family(
-    "gpu_recovery_action",
-    (*GPU, "action"),
-    "1 for the action that the driver asks for; `none` when all is well.",
-    "every action but none",
-)
+    "gpu_recovery_action", (*GPU, "action"),
+    "1 for the action that the driver asks for; `none` when all is well.", "every action but none",
+)  # fmt: skip
 ECC = family(
-    "ecc_errors_total",
-    (*GPU, "kind", "location"),
-    "Memory errors since the driver was loaded.",
+    "ecc_errors_total", (*GPU, "kind", "location"), "Memory errors since the driver was loaded.",
     "values other than 0",
-)
+)  # fmt: skip
 ECC_LIFETIME = family(
-    "ecc_errors_lifetime",
-    (*GPU, "kind", "location"),
-    "Memory errors in the life of the GPU.",
+    "ecc_errors_lifetime", (*GPU, "kind", "location"), "Memory errors in the life of the GPU.",
     undrawn="errors since the driver was loaded are what is judged",
-)
+)  # fmt: skip
 PENDING = family("row_remap_pending", GPU, "1 when a row remapping waits for a reset.")
 FAILED = family("row_remap_failed", GPU, "1 when a row remapping has failed.")
 REMAPPED = family("rows_remapped", (*GPU, "kind"), "Memory rows remapped in the life of the GPU.")

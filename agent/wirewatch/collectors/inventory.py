@@ -59,11 +59,9 @@ NODE = family(
     tier=Tier.CORE,
 )
 GPU_INFO = family(
-    "gpu_info",
-    ("gpu", "uuid", "name", "pci", "numa", "serial", "vbios", "firmware"),
-    "Names, versions and place of a GPU.",
-    tier=Tier.CORE,
-)
+    "gpu_info", ("gpu", "uuid", "name", "pci", "numa", "serial", "vbios", "firmware"),
+    "Names, versions and place of a GPU.", tier=Tier.CORE,
+)  # fmt: skip
 
 
 GPU_LOST = Rule("gpu.lost", FAILED, "GPULost")

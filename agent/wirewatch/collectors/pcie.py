@@ -41,21 +41,17 @@ from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Ti
 GPU = ("gpu", "uuid")
 
 GENERATION = family(
-    "pcie_generation",
-    GPU,
-    "PCIe generation of the GPU's link now; falls when idle, by design.",
+    "pcie_generation", GPU, "PCIe generation of the GPU's link now; falls when idle, by design.",
     tier=Tier.CORE,
-)
+)  # fmt: skip
 GENERATION_MAX = family("pcie_generation_max", GPU, "Highest PCIe generation of GPU and slot.")
 WIDTH = family("pcie_width", GPU, "PCIe lanes of the GPU's link now.", tier=Tier.CORE)
 WIDTH_MAX = family("pcie_width_max", GPU, "Most PCIe lanes of GPU and slot.")
 REPLAYS = family("pcie_replays_total", GPU, "PCIe packets sent again, since reset.", "values above 0")
 ERRORS = family(
-    "pcie_errors_total",
-    (*GPU, "severity"),
-    "PCIe errors that the kernel counted for the GPU (AER): correctable, nonfatal, fatal.",
-    "all of it",
-)
+    "pcie_errors_total", (*GPU, "severity"),
+    "PCIe errors that the kernel counted for the GPU (AER): correctable, nonfatal, fatal.", "all of it",
+)  # fmt: skip
 
 METRICS = (GENERATION, GENERATION_MAX, WIDTH, WIDTH_MAX, REPLAYS, ERRORS)
 

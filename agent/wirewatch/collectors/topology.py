@@ -30,12 +30,9 @@ PEERS = family(
     "peers other than switch",
 )
 PARTS = family(
-    "topology_parts",
-    ("part",),
-    "Parts of the topology graph, by what they are.",
-    "bridges, NICs",
+    "topology_parts", ("part",), "Parts of the topology graph, by what they are.", "bridges, NICs",
     undrawn="parts that are lost show as drift",
-)
+)  # fmt: skip
 
 
 def read_topology(hardware: Hardware) -> Topology | Absent:

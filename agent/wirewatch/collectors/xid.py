@@ -61,11 +61,9 @@ GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
 
 SOURCE = family(
-    "xid_source_info",
-    ("source",),
-    "Where XIDs are read: kmsg (the kernel log) or nvml.",
+    "xid_source_info", ("source",), "Where XIDs are read: kmsg (the kernel log) or nvml.",
     undrawn="which source is a fact of the installation",
-)
+)  # fmt: skip
 EVENTS = family(
     "xid_events_total",
     (*GPU, "xid"),
@@ -73,25 +71,18 @@ EVENTS = family(
     UNSEEN,
 )
 LAST = family(
-    "xid_last_event_timestamp_seconds",
-    GPU,
-    "When the GPU's last XID was; 0 for never.",
-    UNSEEN,
+    "xid_last_event_timestamp_seconds", GPU, "When the GPU's last XID was; 0 for never.", UNSEEN,
     tier=Tier.CORE,
-)
+)  # fmt: skip
 SXIDS = family(
-    "sxid_events_total",
-    ("device", "sxid"),
-    "Errors of NVLink switches, by PCI address and SXid.",
+    "sxid_events_total", ("device", "sxid"), "Errors of NVLink switches, by PCI address and SXid.",
     "all of it",
-)
+)  # fmt: skip
 OTHER = family(
-    "kernel_events_total",
-    ("kind",),
-    "Other messages of the kernel about wires, since the machine was started.",
-    "values above 0",
+    "kernel_events_total", ("kind",),
+    "Other messages of the kernel about wires, since the machine was started.", "values above 0",
     undrawn="each becomes a finding",
-)
+)  # fmt: skip
 MISSED = family("kernel_log_missed_total", (), "Records of the kernel log that were overwritten unread.")
 UNPARSED = family("kernel_log_unparsed_total", (), "Records with an XID, not understood or not the kernel's.")
 

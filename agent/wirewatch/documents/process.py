@@ -21,12 +21,10 @@ LEFT_OUT = family(
     undrawn="each kind is in the log, with the number of those that are not",
 )
 RELOADED = family(
-    "config_last_reload_success",
-    (),
+    "config_last_reload_success", (),
     "1 if the configuration could be used when it was last read; at 0 the old one is still in use.",
-    undrawn="only SIGHUP reads it again; the alert WirewatchConfigFailed watches it",
-    tier=Tier.CORE,
-)
+    undrawn="only SIGHUP reads it again; the alert WirewatchConfigFailed watches it", tier=Tier.CORE,
+)  # fmt: skip
 RELOADED_AT = family(
     "config_last_reload_success_timestamp_seconds",
     (),

@@ -31,20 +31,16 @@ SEVERITY = family(
     tier=Tier.CORE,
 )
 SINCE = family(
-    "finding_since_timestamp_seconds",
-    SUBJECT,
+    "finding_since_timestamp_seconds", SUBJECT,
     "When the finding was first seen. What is UNKNOWN (`*.blind`: which GPU, link or collector cannot be "
-    "read) has this series and no severity.",
-    tier=Tier.CORE,
-)
+    "read) has this series and no severity.", tier=Tier.CORE,
+)  # fmt: skip
 FINDINGS = family(
-    "findings",
-    ("stage",),
+    "findings", ("stage",),
     "How many findings there are: live, latched (not seen, not repaired), on probation, aside (of running "
     "jobs), acknowledged and suppressed. The last three do not count for the verdict; the last two have no "
-    "other series.",
-    tier=Tier.CORE,
-)
+    "other series.", tier=Tier.CORE,
+)  # fmt: skip
 RELEASED = family(
     "released_until_timestamp_seconds",
     (),
@@ -52,11 +48,8 @@ RELEASED = family(
     tier=Tier.CORE,
 )
 SUCCESS = family(
-    "collector_success",
-    ("collector",),
-    "1 when the collector's last run succeeded in time.",
-    tier=Tier.CORE,
-)
+    "collector_success", ("collector",), "1 when the collector's last run succeeded in time.", tier=Tier.CORE,
+)  # fmt: skip
 DURATION = family("collector_duration_seconds", ("collector",), "How long its last run took.")
 CPU = family(
     "collector_cpu_seconds_total",
@@ -64,23 +57,15 @@ CPU = family(
     "CPU time of its runs in the agent; that of NVML itself is in agent_cpu_seconds_total of `nvml`.",
 )
 LAST = family(
-    "collector_last_success_timestamp_seconds",
-    ("collector",),
-    "When the collector last succeeded; 0 for never.",
-    tier=Tier.CORE,
-)
+    "collector_last_success_timestamp_seconds", ("collector",),
+    "When the collector last succeeded; 0 for never.", tier=Tier.CORE,
+)  # fmt: skip
 FAILURES = family(
-    "collector_failures_total",
-    ("collector",),
-    "Runs that failed or were overdue.",
-    tier=Tier.CORE,
-)
+    "collector_failures_total", ("collector",), "Runs that failed or were overdue.", tier=Tier.CORE,
+)  # fmt: skip
 APPLICABLE = family(
-    "collector_applicable",
-    ("collector",),
-    "1 when this node has something for it to watch.",
-    tier=Tier.CORE,
-)
+    "collector_applicable", ("collector",), "1 when this node has something for it to watch.", tier=Tier.CORE,
+)  # fmt: skip
 METRICS = (
     BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST, FAILURES,
     APPLICABLE,

@@ -29,23 +29,17 @@ REASONS: Mapping[str, str] = {
 LOG_INTERVAL = 60.0
 """Seconds between two log lines for one reason: a client that fails all the time must not fill the disk."""
 REFUSED = family(
-    "web_refused_total",
-    ("reason",),
-    "Connections and requests refused at the port and at the local socket.",
-)
+    "web_refused_total", ("reason",), "Connections and requests refused at the port and at the local socket.",
+)  # fmt: skip
 RELOADED = family(
-    "web_config_last_reload_success",
-    (),
+    "web_config_last_reload_success", (),
     "1 when the web configuration and the files that it names could be used when they were last read; at 0 "
-    "the settings before still hold. No series without a web configuration.",
-    tier=Tier.CORE,
-)
+    "the settings before still hold. No series without a web configuration.", tier=Tier.CORE,
+)  # fmt: skip
 RELOADED_AT = family(
-    "web_config_last_reload_success_timestamp_seconds",
-    (),
-    "When they were last read and could be used.",
+    "web_config_last_reload_success_timestamp_seconds", (), "When they were last read and could be used.",
     undrawn="files that nobody changes are read once",
-)
+)  # fmt: skip
 METRICS = (REFUSED, RELOADED, RELOADED_AT)
 
 

@@ -56,13 +56,11 @@ KEPT = Rule(
     rehearse="write nonsense to `pairs.json` of the state folder and restart the agent",
 )
 LOSS = family(
-    "pairs_loss_ratio",
-    ("kind", "way"),
+    "pairs_loss_ratio", ("kind", "way"),
     "The greatest share of the fleet's typical speed that pairs of nodes found lost, by what is slow (this "
     "node, a pair that it is in, its leaf) and direction; no series where nothing is.",
-    "every fabric but Ethernet",
-    undrawn="each loss is a finding, and findings are drawn",
-)
+    "every fabric but Ethernet", undrawn="each loss is a finding, and findings are drawn",
+)  # fmt: skip
 AGE = family(
     "pairs_result_timestamp_seconds",
     (),
