@@ -19,6 +19,7 @@ from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.topologies import given_graph
 from wirewatch.config import Config, ConfigError, address, load
 from wirewatch.core.names import did_you_mean
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Unusable, utf8
 from wirewatch.core.words import count, printable
 from wirewatch.documents.installed import CONFIGURATION, ConfigDocument, ConfigValue
@@ -187,9 +188,7 @@ def _place(path: Key, lines: Mapping[Key, int]) -> int:
 
 
 def _toml(values: Mapping[Key, ConfigValue]) -> Iterator[str]:
-    tables: dict[Key, list[tuple[str, ConfigValue]]] = {}
-    for path, one in values.items():
-        tables.setdefault(path[:-1], []).append((toml_key(path[-1:]), one))
+    tables = grouped((path[:-1], (toml_key(path[-1:]), one)) for path, one in values.items())
     for number, (table, rows) in enumerate(tables.items()):
         if number:
             yield ""

@@ -17,6 +17,7 @@ from wirewatch.cli.options import Date, Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
 from wirewatch.cli.output import harmless
 from wirewatch.cli.templates import render
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Subject
 from wirewatch.core.words import GB, utc
 
@@ -246,14 +247,10 @@ def _numbers(numbers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     compared = [one for one in numbers if one["peers"] is not None and not _is_zero(one)]
     if compared:
         yield from _table([HEADER, *map(_row, compared)])
-    alone: dict[str, list[Sequence[str]]] = {}
-    for one in numbers:
-        if one["peers"] is None:
-            row = (_name(one), amount(one["value"], one["unit"]))
-            alone.setdefault(one["peers_unknown"], []).append(row)
-    for why, rows in alone.items():
+    alone = grouped((one["peers_unknown"], one) for one in numbers if one["peers"] is None)
+    for why, ones in alone.items():
         yield f"without peers: {why}"
-        yield from _table(rows)
+        yield from _table([(_name(one), amount(one["value"], one["unit"])) for one in ones])
 
 
 def _is_zero(one: Mapping[str, Any]) -> bool:
@@ -264,9 +261,7 @@ def _is_zero(one: Mapping[str, Any]) -> bool:
 
 def _in_short(ones: Iterable[Mapping[str, Any]]) -> str:
     """Names, each with the values of its labels in brackets."""
-    found: dict[str, list[str]] = {}
-    for one in ones:
-        found.setdefault(_plain(one), []).append("/".join(one["labels"].values()))
+    found = grouped((_plain(one), "/".join(one["labels"].values())) for one in ones)
     return ", ".join(f"{name} ({', '.join(of)})" if any(of) else name for name, of in found.items())
 
 

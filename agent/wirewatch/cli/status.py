@@ -21,6 +21,7 @@ from wirewatch.cli.orders import ANOTHER_VERSION, body_or_reason
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Subject, Unusable
 from wirewatch.documents.health import GpuStatus, HeadlineProbe, PortStatus, StatusDocument
 from wirewatch.jobs.explain.words import in_words
@@ -263,10 +264,8 @@ def _jobs(document: StatusDocument) -> Iterator[StatusLine]:
 
 def _read(document: StatusDocument) -> Iterator[StatusLine]:
     """How old each value is, and what cannot be read."""
-    by_age: dict[str, list[str]] = {}
     ages = [(one.age_seconds, one.collector) for one in document.collectors if one.age_seconds is not None]
-    for seconds, name in sorted(ages):
-        by_age.setdefault(f"{words.short_span(seconds)} ago", []).append(name)
+    by_age = grouped((f"{words.short_span(seconds)} ago", name) for seconds, name in sorted(ages))
     text = BETWEEN.join(f"{', '.join(names)} {age}" for age, names in by_age.items())
     yield StatusLine("read", text or "nothing yet", "quiet" if text else "unknown")
     for error in dict.fromkeys(one.error for one in document.collectors if one.error):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from wirewatch.core.hostlist import natural
+from wirewatch.core.statistics import grouped
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import (
     CollectorAge,
@@ -64,9 +65,8 @@ class SeriesIndex:
     """The newest samples of a state, by name without prefix; a collector that cannot read now has none."""
 
     def __init__(self, collectors: Iterable[CollectorState]) -> None:
-        self._series: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-        for one in (sample for collector in collectors for sample in collector.samples):
-            self._series.setdefault(one.name.removeprefix(PREFIX), []).append((one.labels, one.value))
+        every = (one for collector in collectors for one in collector.samples)
+        self._series = grouped((one.name.removeprefix(PREFIX), (one.labels, one.value)) for one in every)
 
     def labels(self, name: str) -> list[Mapping[str, str]]:
         """The labels of each series of this name with the value 1."""

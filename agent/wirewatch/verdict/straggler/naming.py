@@ -235,11 +235,9 @@ def end(pair: Unit, resource: Resource) -> str:
 
 def least_parts(causes: Causes) -> int:
     """Count the fewest ends and pairs that explain all slow pairs, by Kőnig's theorem."""
-    reached: dict[Unit, list[Unit]] = {}
-    for pair, ends in causes.items():
-        known = {one.resource: one for one in ends}
-        source, destination = (known.get(resource, pair) for resource in ENDS)
-        reached.setdefault(source, []).append(destination)
+    known = ((pair, {one.resource: one for one in ends}) for pair, ends in causes.items())
+    source, destination = ENDS
+    reached = grouped((ends.get(source, pair), ends.get(destination, pair)) for pair, ends in known)
     taken: dict[Unit, Unit] = {}
 
     def placed(source: Unit, tried: set[Unit]) -> bool:
