@@ -112,8 +112,6 @@ def probe(
     from wirewatch.probe.setup import Variation
 
     names = tuple(dict.fromkeys(engines))
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     _check(sizes, dtype, names, transport, gpudirect, replay)
     several = names if len(names) > 1 else ()
     wish = ProbeOverrides(

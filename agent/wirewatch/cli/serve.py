@@ -91,7 +91,12 @@ Switched = Callable[[Config], Sequence[AnyCollector]]
 @click.option("--web-config", help="File with TLS, users and tokens for HTTP, instead of the configured one.")
 @replay_options
 @click.option("--loop", is_flag=True, help="Repeat the recording, with counters that go on rising.")
-@click.option("--demo", is_flag=True, help="Watch this machine's GPUs, or without any a bundled recording.")
+@click.option(
+    "--demo",
+    is_flag=True,
+    is_eager=True,
+    help="Watch this machine's GPUs, or without any a bundled recording.",
+)
 @click.option("--rings", help="With --replay: the folder with rings of this machine's jobs.")
 def serve(
     *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,

@@ -61,7 +61,7 @@ def config(folder: Path, text: str = "") -> Any:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--overlay", "x"), "--overlay and --loop change a recording"),
+        (("--overlay", "x"), "--overlay changes a recording"),
         (("--loop",), "give --replay too"),
         (("--rings", "/r"), "--rings goes with --replay"),
         (("--listen", "x"), "--listen: 'x' is not HOST:PORT"),

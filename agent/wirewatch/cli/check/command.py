@@ -117,8 +117,6 @@ def check(
     if deadline is None:
         deadline = PLAY if replay else DEADLINE
     end = (time.monotonic() if began is None else began) + deadline - min(RESERVE, deadline * RESERVE_PART)
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     if cached and (replay or owner):
         raise click.UsageError("--cached polls nothing: it cannot be used with --replay or --owner")
     terms = Terms(fail_on, max_age, require)
