@@ -46,11 +46,7 @@ def coloured(text: str, health: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Put a file in place of the one of that name in one step.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Put a file in place of the one of that name in one step; OSError where it cannot be written."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, "utf-8")
     new.replace(path)

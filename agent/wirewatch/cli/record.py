@@ -98,8 +98,7 @@ def _take(recorder: Recorder, folder: Path, moments: int, every: float, note: st
 def _made(folder: Path) -> Iterator[None]:
     """The folder, which can be written; one that was made here and is still empty at the end is removed.
 
-    Raises:
-        UsageError: it is not empty, or cannot be made or written.
+    Raises UsageError: it is not empty, or cannot be made or written.
     """
     there = folder.exists()
     try:
@@ -128,11 +127,7 @@ def _state(config: Config) -> StateFolder | None:
 
 
 def _probed(hardware: Hardware, config: Config) -> Json:
-    """The result of a probe of the idle node, as JSON.
-
-    Raises:
-        UsageError: a probe may not run now, or did not complete.
-    """
+    """The result of a probe of the idle node, as JSON; UsageError where none may run, or completes."""
     asked = probe_now(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), ProbeOverrides(), None,
         prober=remote_prober(config, hardware),

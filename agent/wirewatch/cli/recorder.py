@@ -151,8 +151,7 @@ class Recorder:
     def write(self, folder: Path, version: str) -> int:
         """Write what was recorded since the last time, masked, and return the number of lines in all.
 
-        Raises:
-            OSError: it cannot be written; what was written before can be played.
+        Raises OSError: it cannot be written; what was written before can be played.
         """
         manifest, more = self._manifest(version), self.rows[self.lines :]
         if self._masker.learn(more) or not self.lines:

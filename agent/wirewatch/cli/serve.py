@@ -244,11 +244,7 @@ def base_url(port: socket.socket, web: PortGuard) -> str:
 
 
 def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | None:
-    """What writes the node condition; None when it is switched off.
-
-    Raises:
-        PlaceError: the node or the API server is not known.
-    """
+    """The writer of the node condition, None when it is off; PlaceError: node or API server unknown."""
     options = config.kubernetes
     if not options.node_condition:
         return None
@@ -292,10 +288,7 @@ class Keeping:
 def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
     """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
-    An agent whose folder cannot be used watches its node without memory.
-
-    Raises:
-        StateInUse: another agent uses it.
+    An agent whose folder cannot be used watches its node without memory. StateInUse: another agent uses it.
     """
     if replay and not config.state.directory:
         return Keeping()

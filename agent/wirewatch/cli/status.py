@@ -76,8 +76,7 @@ def status(
 def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
     """By the daemon or a demo; else by a poll of our own, unless a socket was named.
 
-    Raises:
-        Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
+    Raises Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
     """
     path = asked_socket(socket, config)
     found = _asked(path, demo=path == demo_path())

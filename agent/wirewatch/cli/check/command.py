@@ -153,8 +153,7 @@ class Attempt:
     def run(self) -> Grounds:
         """Ask the daemon, poll and probe as far as needed; returns what is known at the end.
 
-        Raises:
-            Unusable: the configuration, the recording or an overlay cannot be used.
+        Raises Unusable: the configuration, the recording or an overlay cannot be used.
         """
         grounds, owner = self._verdict(), self._request.owner
         return grounds if owner is None or grounds.released else self._with_probe(grounds, owner)

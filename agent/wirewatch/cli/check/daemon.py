@@ -97,9 +97,7 @@ def daemon_address(given: str | None, config: Path | None, *, gate: bool = False
 
     Where no daemon listens there, it is that of this user's demo, if one runs; but for a `gate`, which nobody
     looks at, never on a machine with GPUs of its own: no job starts by a demo's verdict.
-
-    Raises:
-        Unusable: the configuration cannot be read, or one of these keys has a wrong type.
+    Raises Unusable: the configuration cannot be read, or one of these keys has a wrong type.
     """
     if config is None:
         demo = not (gate and driver_is_here())
