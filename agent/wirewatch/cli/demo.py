@@ -117,7 +117,7 @@ def private_folder(folder: Path) -> Iterator[None]:
 
 
 class DemoReport:
-    """What happens in the demo, in the terminal that it was started from.
+    """Reports the demo in the terminal that it was started from.
 
     `overlay` is the fault, None for a healthy node. `began`: monotonic seconds when the command was typed.
     """
@@ -206,7 +206,7 @@ class DemoReport:
 
 
 def own_name(called: str) -> str:
-    """What to type for this program: `wirewatch` where the shell finds it, else the path that was typed."""
+    """The command of this program: `wirewatch` where the shell finds it, else the path that was typed."""
     return called if Path(called).name == PROGRAM and not shutil.which(PROGRAM) else PROGRAM
 
 

@@ -261,7 +261,7 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
 
 
 def verdict_file(socket: str, hardware: Hardware) -> VerdictFile | None:
-    """What keeps the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
+    """The writer of the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
     path = verdict_path(socket)
     if path is None:
         return None
@@ -316,7 +316,7 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
 
 
 def _place(config: Config, hardware: Hardware) -> PageContext:
-    """What the status page says of this node; for a recording it names no node."""
+    """The context of the status page; for a recording it names no node."""
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)
 

@@ -89,7 +89,7 @@ def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
 
 
 def _asked(path: str, *, demo: bool) -> StatusDocument | str:
-    """What the daemon at this socket knows now, or why it gives no answer."""
+    """Ask the daemon at this socket for its status; returns why it gives no answer."""
     body = body_or_reason(path, "/api/v1/status")
     if isinstance(body, str):
         return body

@@ -1,4 +1,4 @@
-"""What watching costs: the agent's own processes."""
+"""The cost of watching: the agent's own processes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

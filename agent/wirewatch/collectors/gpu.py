@@ -103,7 +103,7 @@ THROTTLE_ACTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy(Strict):
-    """What counts as wrong with a GPU."""
+    """Limits beyond which a GPU is at fault."""
 
     confirm: int = 3
     """Polls in a row before a fault is believed."""
@@ -153,7 +153,7 @@ GpuStateReading = tuple[GpuReading[GpuState], ...]
 
 @dataclass(frozen=True, slots=True)
 class GpuStateMemory:
-    """What a poll leaves for the next one; `last` holds what was last known of each value."""
+    """A poll's memory for the next one; `last` holds the last known of each value."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuState | None = None
@@ -201,7 +201,7 @@ def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> It
 
 
 def facts(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> GpuFacts:
-    """What the driver says of each GPU as a whole, for the verdict, and what it does, for running jobs."""
+    """The driver's word on each GPU as a whole, for the verdict, and its work now, for running jobs."""
     known = [(one.gpu, one.value) for one in reading if one.gpu.uuid and isinstance(one.value, GpuState)]
     well = (gpu.uuid for gpu, value in known if value.recovery_action == NO_RECOVERY)
     return GpuFacts(frozenset(well), {gpu.uuid: _now(gpu, value) for gpu, value in known})

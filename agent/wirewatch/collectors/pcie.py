@@ -66,7 +66,7 @@ RESEAT = "drain, power the node off and reseat the GPU or its riser"
 
 @dataclass(frozen=True, slots=True)
 class PciePolicy(Strict):
-    """What counts as wrong with a PCIe link."""
+    """Limits beyond which a PCIe link is at fault."""
 
     confirm: int = 3
     """Polls in a row before a narrow or slow link is FAILED, or a rate of replays is a finding."""
@@ -109,14 +109,14 @@ NO_SLOT = SlotBest(0, "", "", 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LastingPcie:
-    """What outlives the process, by the UUID of the GPU."""
+    """The memory that outlives the process, by the UUID of the GPU."""
 
     gpus: Mapping[str, SlotBest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PcieMemory:
-    """What was last known of each value, and `best`: the most that the GPU could in this slot."""
+    """The last known of each value, and `best`: the most that the GPU could in this slot."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuPcie | None = None

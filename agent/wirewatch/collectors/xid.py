@@ -102,7 +102,7 @@ class XidPolicy(Strict):
 
 @dataclass(frozen=True, slots=True)
 class XidReading:
-    """What is new since the last reading, from the kernel log or else from NVML.
+    """The events since the last reading, from the kernel log or else from NVML.
 
     `started` is when the machine was, in Unix seconds. `missed` is how many records of the log were
     overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form,
@@ -195,7 +195,7 @@ class XidMemory:
 
 
 def read(hardware: Hardware, memory: XidMemory, _options: Options) -> XidReading | Absent:
-    """What is new; a machine that offers neither source has nothing to watch."""
+    """Read new events; a machine that offers neither source has nothing to watch."""
     new, unread = _new(hardware, memory), {p[1] for p, one in memory.standing.items() if _unread(one)}
     gpus = [gpu for card, gpu in memory.gpus.items() if card in unread]
     if isinstance(new, Absent) or not gpus:

@@ -35,7 +35,7 @@ class Machine:
 
 
 def read_machine(sysfs: Sysfs) -> Machine:
-    """What files say without asking a driver; only root can read the system's UUID and the board's serial."""
+    """Identify the machine by files, without a driver; only root can read the system's UUID and serial."""
     return reduce(united, (read(sysfs) for read in READERS))
 
 

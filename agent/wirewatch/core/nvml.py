@@ -70,7 +70,7 @@ _CONFIGURATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What holds of a GPU for an NVML session: questions to `skip`, answers `kept` that do not change.
+    """Facts of a GPU that hold for an NVML session: questions to `skip`, answers `kept` that do not change.
 
     `mig`: for a GPU that is split. One that is whole again is asked everything again.
     """

@@ -1,4 +1,4 @@
-"""What the kernel writes about an RDMA port. Source: drivers/infiniband/core/sysfs.c and its ABI document."""
+"""Files of the kernel about an RDMA port. Source: drivers/infiniband/core/sysfs.c and its ABI document."""
 
 import re
 from collections.abc import Mapping, Sequence

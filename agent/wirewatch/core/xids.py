@@ -54,7 +54,7 @@ class VendorRow:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the driver asks for: how it is called, how bad that is, and what to do."""
+    """A recovery that the driver asks for: how it is called, how bad that is, and what to do."""
 
     name: str
     health: Health

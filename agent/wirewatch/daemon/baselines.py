@@ -187,7 +187,7 @@ def _numbers(kept: BaselineFile) -> Iterator[float]:
 
 
 def _malformed(graph: Graph) -> str:
-    """What the comparison of graphs does not allow, in words; empty for a sound graph."""
+    """Say what the comparison of graphs does not allow; empty for a sound graph."""
     grouped = {key for island in graph.islands for key in island.gpus}
     if not grouped.issuperset(gpu.key for gpu in graph.gpus):
         return "a GPU that is in no island"

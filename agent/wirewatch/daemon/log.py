@@ -273,7 +273,7 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 def _writing(stream: IO[str] | None) -> Callable[[bytes], object]:
-    """What writes to the stream, below its buffer and its lock, which one who hangs there would hold."""
+    """The writer to the stream, below its buffer and its lock, which a thread that hangs there would hold."""
     if stream is None:
         return lambda _: None
     try:

@@ -1,4 +1,4 @@
-"""What pairs of nodes found out about this node: taken by order, kept in the state folder."""
+"""The result of pairs of nodes about this node: taken by order, kept in the state folder."""
 
 import asyncio
 import logging

@@ -67,7 +67,7 @@ class LedgerFile:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What every version of a file of the state folder begins with."""
+    """The beginning of every version of a file of the state folder."""
 
     version: Annotated[int, Field(ge=0, lt=1 << 31)]
 

@@ -407,7 +407,7 @@ def _number(row: Series, everything: Iterable[Series], part: Subject) -> Number:
 
 
 def _over_all_gpus(everything: Iterable[Series]) -> list[Number]:
-    """What a probe measured, over all GPUs: for a finding that names none of them."""
+    """A probe's numbers over all GPUs: for a finding that names none of them."""
     split = ((row, *_split_labels(row)) for row in everything)
     gpus = ((row, tuple(what.items())) for row, place, what in split if set(place) == {"gpu", "uuid"})
     found = grouped(((row.name, what), row.value) for row, what in gpus)

@@ -44,7 +44,7 @@ class ApiEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """What one request needs; `addresses` are numeric, in the order in which they are tried."""
+    """The needs of one request; `addresses` are numeric, in the order in which they are tried."""
 
     token: str
     tls: ssl.SSLContext
@@ -299,7 +299,7 @@ class ConditionReport:
 
 
 def outcome_of(reply: HttpReply, now: float) -> Outcome:
-    """What a reply means that came at `now`, Unix seconds."""
+    """The meaning of a reply that came at `now`, Unix seconds."""
     if 200 <= reply.status < 300:  # noqa: PLR2004
         return Outcome(RequestResult.OK)
     result = _BY_STATUS.get(reply.status)

@@ -1,4 +1,4 @@
-"""What a message of NCCL's log states: one fact for each form of text that is read here.
+"""Facts that messages of NCCL's log state: one for each form of text that is read here.
 
 NCCL cuts a message at 1023 characters, and a launcher or another rank may tear it: of what begins like a
 known form and does not go on so nothing follows. How messages are found in a text: `nccl.messages`.

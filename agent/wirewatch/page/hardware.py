@@ -102,7 +102,7 @@ def ports_section(here: Readings) -> Section:
 
 
 def _carried(carried: Sequence[Series]) -> Table:
-    """What NCCL carried by each port alone, in the newest probe of it."""
+    """NCCL's rate by each port alone, in the newest probe of it."""
     found = ((one.labels, number(f"{one.value / GB:.1f}")) for one in carried)
     rows = [(Cell(f"{at['device']} {at['port']}"), (Cell(at["gpudirect"]), rate)) for at, rate in found]
     heads = (Column("Port"), Column("GPUDirect"), Column("Each way", "GB/s", number=True))

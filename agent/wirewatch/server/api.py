@@ -59,7 +59,7 @@ _NO_FINDING: _Answers = {NOT_FOUND: {"model": RefusalDocument, "description": "N
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """What the interface reads of the daemon: callables give what it is now, the rest does not change."""
+    """The daemon as the interface reads it: callables give it as it is now, the rest does not change."""
 
     node: Callable[[], Judged]
     turning: Callable[[], bool]
@@ -253,7 +253,7 @@ def _flag(good: bool, yes: str, no: str) -> JSONResponse:  # noqa: FBT001
 
 @dataclass(frozen=True, slots=True)
 class ControllerView:
-    """What is asked for at each request."""
+    """The controller as each request reads it."""
 
     samples: Callable[[], Iterable[Sample]]
     turning: Callable[[], bool]

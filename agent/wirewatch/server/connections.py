@@ -47,7 +47,7 @@ LOCAL = Bounds(of_one=32)
 
 
 class Phase(Enum):
-    """What a connection does: no request has come, the client sends a body or reads, or the agent works."""
+    """Phases of a connection: no request has come, the client sends a body or reads, or the agent works."""
 
     WAITING = auto()
     TRANSFER = auto()

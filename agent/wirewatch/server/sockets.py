@@ -92,7 +92,7 @@ def demo_path() -> str:
 
 
 def _why(error: OSError, port: int) -> str:
-    """What is wrong, and for a busy port what to do."""
+    """Say what is wrong, and for a busy port what to do."""
     if error.errno != errno.EADDRINUSE:
         return error.strerror or str(error)
     other = port + 1 if port < HIGHEST else port - 1

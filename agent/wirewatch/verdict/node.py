@@ -212,7 +212,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
 
 
 def _held(entry: Entry) -> Standing:
-    """What is not seen now and counts all the same."""
+    """A fault that is not seen now and counts all the same."""
     probation = entry.stage is Stage.PROBATION
     unread = entry.stage is Stage.ACTIVE and entry.mono is None
     absent = "not seen now, because its part is not read" if unread else _ABSENT[entry.stage]

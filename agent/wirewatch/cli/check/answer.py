@@ -1,4 +1,4 @@
-"""What a check rests on, and the answer that follows from it. Imported in milliseconds."""
+"""The grounds of a check, and the answer that follows from them. Imported in milliseconds."""
 
 import time
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ CONFIGURED = GatePolicy()
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What is known of the node, from which source, and why not from the daemon.
+    """The knowledge of the node, its source, and why it is not the daemon's.
 
     `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or nothing can be probed.
     `fail_on`: the healths with which no job may start, as the node is configured. `required`: the policy

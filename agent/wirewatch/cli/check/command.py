@@ -127,7 +127,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What to check: `end` is the deadline in monotonic seconds, `max_age` of a probe in seconds."""
+    """A check to make: `end` is the deadline in monotonic seconds, `max_age` of a probe in seconds."""
 
     end: float
     config: Path | None = None

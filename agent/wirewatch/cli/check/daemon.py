@@ -119,7 +119,7 @@ def daemon_address(given: str | None, config: Path | None, *, gate: bool = False
 
 
 def ask_daemon(path: str, deadline: float, hear: Callable[[str], None] = lambda _: None) -> Grounds | str:
-    """What the daemon knows, or why it gave no answer within `deadline` seconds.
+    """Ask what the daemon knows; returns why it gave no answer within `deadline` seconds.
 
     A daemon that is busy is asked again until then: what others take from it is no reason to know nothing.
     `hear` gets each reason why there is no answer yet.

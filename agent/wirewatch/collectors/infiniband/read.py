@@ -156,7 +156,7 @@ def _with_carrier(sysfs: Sysfs, identity: RdmaIdentity, port: PortReading) -> Po
 
 
 def _always(text: str | Absent) -> str | Absent:
-    """What every port has: one that refuses to be read is not one that lacks it."""
+    """Read a file that every port has: a port that refuses to be read does not lack it."""
     if isinstance(text, Absent) and text.why is Why.UNSUPPORTED:
         return replace(text, why=Why.LOST)
     return text

@@ -286,7 +286,7 @@ def _judge_gpu(
 
 
 def _essential(value: GpuLinks) -> dict[str, object]:
-    """What must be readable and is not; a payload counter at a standstill is a gap, not blindness."""
+    """The values that must be readable; a payload counter at a standstill is a gap, not blindness."""
     lost: dict[str, object] = {f"{k} errors": v for k, v in value.errors.items() if isinstance(v, Absent)}
     for link in value.links:
         if isinstance(link.state, Absent):

@@ -1,4 +1,4 @@
-"""What is different between two graphs: one change for one cause, in words for people."""
+"""The differences between two graphs: one change for one cause, in words for people."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class GraphSide:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """What went, or what came; `here` is the side that has it, `word` says what became of a link."""
+    """Parts that went, or that came; `here` is the side that has it, `word` says what became of a link."""
 
     kind: ChangeKind
     word: str

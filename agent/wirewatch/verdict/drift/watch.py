@@ -1,4 +1,4 @@
-"""Which changes are findings, and when a topology is learned: a fold over readings. Pure."""
+"""A fold over readings: which changes are findings, and when a topology is learned. Pure."""
 
 import hashlib
 import math
@@ -29,7 +29,7 @@ class DriftPolicy(Strict):
     """How long a replaced part is DEGRADED, unless an operator accepts it. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         if not 0 <= self.replaced_for < math.inf:
             return "must not be below 0: 'replaced_for'"
         counts = {"confirm": self.confirm, "learn": self.learn}

@@ -21,7 +21,7 @@ from wirewatch.core.words import first
 
 
 class Aspect(StrEnum):
-    """What can be unknown of a part."""
+    """Aspects of a part that can be unknown."""
 
     NAME = "name"
     PRODUCT = "product"
@@ -202,7 +202,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """Which root or bridge of the graph before is which of the graph after.
+    """Roots and bridges of the graph before, each with its like in the graph after.
 
     `steady`: whether addresses mean what they meant: all parts known by name have kept theirs. `lasting`:
     whether roots are still called as they were: half of these parts have kept their addresses.
@@ -320,7 +320,7 @@ def device_number(address: str) -> str:
 
 
 def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNode], Renaming]:
-    """Which parts before are which parts after: GPUs, NICs, and roots and bridges by their names."""
+    """Match parts before with parts after: GPUs, NICs, and roots and bridges by their names."""
     gpus = _by_names(before.gpus, after.gpus, [lambda gpu: gpu.name])
     nics = _by_names(before.nics, after.nics, [lambda nic: nic.name, lambda nic: nic.guid])
     voters = [Voter(one.spot, other.spot, (0, other.key)) for one, other in gpus]
