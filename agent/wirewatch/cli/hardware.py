@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import click
+
 from wirewatch.config import Config
 from wirewatch.core.ports import Clock, Hardware, NoRas
 from wirewatch.hw.command import SystemCommand
@@ -34,7 +36,16 @@ from wirewatch.jobs.tap.recorded import ReplayRings
 from wirewatch.jobs.tap.rings import FileRings
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
-from wirewatch.statefolder import StateFolder
+from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
+
+
+def own_state(config: Config, lost: str = "no lock is respected") -> StateFolder | None:
+    """The state folder, for a probe's lock; None with a message that says what is `lost` without it."""
+    try:
+        return open_state_for_command(state_directory(config.state.directory))
+    except StateError as error:
+        click.echo(f"wirewatch: {error}; {lost}", err=True)
+        return None
 
 
 def live(

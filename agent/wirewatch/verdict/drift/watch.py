@@ -130,7 +130,7 @@ def fold_drift(
 
 def standing(memory: DriftWatch, baseline: Baseline) -> Iterator[WatchedChange]:
     """Changes that were seen against this baseline and are not accepted in it."""
-    if _is_against(memory, baseline):
+    if memory.against == (baseline.graph, baseline.said):
         yield from (one for one in memory.seen if not is_accepted(baseline, one.change))
 
 
@@ -230,10 +230,6 @@ def _compared(
     ordered = tuple(sorted(now, key=lambda one: order.index(one.change.kind)))
     gone = _back(memory.back, baseline, changes, graph, away)
     return DriftWatch(graph, ordered, against=(baseline.graph, baseline.said), back=gone)
-
-
-def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
-    return memory.against == (baseline.graph, baseline.said)
 
 
 def _back(

@@ -223,7 +223,7 @@ class Renaming:
         """Whether two parts sat in one place; a bridge without known parts goes by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
-            return self.same_address(before, after)
+            return self.steady and bool(before.address) and before.address == after.address
         if len(one) != len(other):
             return False
         stayed = self.lasting and one[0] == other[0]
@@ -232,10 +232,6 @@ class Renaming:
         return top and all(
             self._same(x, y) or (self._free(x, y) and device_number(x) == device_number(y)) for x, y in below
         )
-
-    def same_address(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether both are at one address, while addresses mean what they meant."""
-        return self.steady and bool(before.address) and before.address == after.address
 
     def _same(self, before: str, after: str) -> bool:
         return self.names.get(before) == after
