@@ -25,31 +25,16 @@ MHZ, MILLI, SMALL = 1e6, 1e-3, 0.1
 WIDTH, KEY = 110, 20
 """Characters of a line, and of a key."""
 LABELS: Mapping[str, str] = {
-    "serial": "serial number",
-    "uuid": "UUID",
-    "board_part_number": "board part number",
-    "pci_address": "slot (PCI address)",
-    "pci_path": "PCI path",
-    "numa_node": "NUMA node",
-    "module_id": "module id",
-    "vbios": "VBIOS",
-    "inforom": "InfoROM image",
-    "gsp_firmware": "GSP firmware",
-    "link": "NVLink",
-    "link_goes_to": "other end",
-    "psid": "PSID (board id)",
-    "node_guid": "node GUID",
-    "network_interfaces": "network interfaces",
-    "link_layer": "link layer",
-}
+    "serial": "serial number", "uuid": "UUID", "board_part_number": "board part number",
+    "pci_address": "slot (PCI address)", "pci_path": "PCI path", "numa_node": "NUMA node",
+    "module_id": "module id", "vbios": "VBIOS", "inforom": "InfoROM image", "gsp_firmware": "GSP firmware",
+    "link": "NVLink", "link_goes_to": "other end", "psid": "PSID (board id)", "node_guid": "node GUID",
+    "network_interfaces": "network interfaces", "link_layer": "link layer",
+}  # fmt: skip
 OF_NODE: Mapping[str, str] = {
-    "product": "GPUs of the node",
-    "gpus": "number of GPUs",
-    "nvml": "NVML",
-    "cuda_driver": "CUDA driver",
-    "mlx5_core": "mlx5_core",
-    "source": "read from",
-}
+    "product": "GPUs of the node", "gpus": "number of GPUs", "nvml": "NVML", "cuda_driver": "CUDA driver",
+    "mlx5_core": "mlx5_core", "source": "read from",
+}  # fmt: skip
 KINDS: Mapping[str, str] = {
     "gpu": "GPU", "network_device": "network card", "pci_device": "PCI device", "node": "this node",
 }  # fmt: skip

@@ -255,12 +255,9 @@ _START = GpuStateMemory()
 _CLOCK_REASONS = Question("CurrentClocksEventReasons")
 _SUPPORTED_REASONS = Question("SupportedClocksEventReasons")
 _REASON_FIELDS: Mapping[str, int] = {
-    "sw_power_cap": 74,
-    "sync_boost": 76,
-    "sw_thermal_slowdown": 269,
-    "hw_thermal_slowdown": 270,
+    "sw_power_cap": 74, "sync_boost": 76, "sw_thermal_slowdown": 269, "hw_thermal_slowdown": 270,
     "hw_power_brake": 271,
-}
+}  # fmt: skip
 _CORE_TEMPERATURE = Question("Temperature", (0,))
 _MEMORY_TEMPERATURE = Question("Field", (82,))
 _POWER_USAGE = Question("PowerUsage")

@@ -11,14 +11,10 @@ from wirewatch.core.types import Absent, value_or
 
 _DMI = "/sys/class/dmi/id"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SAME_EVERYWHERE = frozenset(
-    {
-        "03000200-0400-0500-0006-000700080009",
-        "00020003-0004-0005-0006-000700080009",
-        "12345678-1234-5678-90ab-cddeefaabbcc",
-        "12345678-1234-5678-1234-567812345678",
-    }
-)
+_SAME_EVERYWHERE = frozenset({
+    "03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009",
+    "12345678-1234-5678-90ab-cddeefaabbcc", "12345678-1234-5678-1234-567812345678",
+})  # fmt: skip
 """System UUIDs that firmware has before anyone gives it one (systemd's list of bad product UUIDs)."""
 _NO_SERIAL = re.compile(r"none|n/?a|default|filled|specified|unknown|serial|invalid|empty|applicable|o\.e\.m")
 _LEAST = 5

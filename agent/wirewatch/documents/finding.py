@@ -111,15 +111,10 @@ PART_LABELS = (*LEVELS, "src", "dst")
 _KINDS = (("link", "links"), ("port", "ports"), ("device", "devices"), ("uuid", "GPUs"))
 """The kind of a part in words, by its finest label, finest first."""
 _UNITS = (
-    ("timestamp_seconds", "unix seconds"),
-    ("bytes_per_second", "bytes per second"),
-    ("bytes", "bytes"),
-    ("seconds", "seconds"),
-    ("watts", "watts"),
-    ("celsius", "degrees celsius"),
-    ("ratio", "ratio"),
+    ("timestamp_seconds", "unix seconds"), ("bytes_per_second", "bytes per second"), ("bytes", "bytes"),
+    ("seconds", "seconds"), ("watts", "watts"), ("celsius", "degrees celsius"), ("ratio", "ratio"),
     ("hertz", "hertz"),
-)
+)  # fmt: skip
 COLLECTIVES = (BUSBW, EXPECTED, RATIO, LATENCY)
 """Series of a probe that are of the whole node."""
 COUNT = "1"
