@@ -37,7 +37,7 @@ AGAIN = 0.2
 ENOUGH = 12.0
 """Seconds from the first polls on after which the next commands are printed, whatever is found."""
 MARGIN, LEAST = " " * 18, 40
-"""What stands before text in a line, and characters of text in one, at least."""
+"""The mark before text in a line, and the least characters of text in a line."""
 NEXT = (
     ("check", "may a job start on this node?"),
     ("status", "the node on one screen"),
@@ -46,7 +46,7 @@ NEXT = (
     ("explain", "why a job is as fast as it is{no_job}"),
     ("top", "GPUs, jobs and findings, live; q ends it"),
 )
-"""What to type into another terminal."""
+"""Commands to type into another terminal."""
 
 
 @click.command(epilog=examples("wirewatch demo", "wirewatch demo nvlink-link-down"))

@@ -55,7 +55,7 @@ SINGLE = (
 )  # fmt: skip
 DRIVER_GPUS = "/proc/driver/nvidia/gpus"
 Access = tuple[str, str]
-"""What to do (`read`, `data`, `list`, `link`) and where."""
+"""An act (`read`, `data`, `list`, `link`) and its path."""
 SYSTEM = tuple(
     Question(call)
     for call in (

@@ -76,7 +76,7 @@ STATIC: Mapping[str, Question] = {
     "module_id": Question("ModuleId"),
     "inforom": Question("InforomImageVersion"),
 }
-"""What a GPU is asked once a session; the series has the first three, the rest is for a hardware return."""
+"""Questions to a GPU once a session; the series has the first three, the rest is for a hardware return."""
 SYSTEM: Mapping[str, Question] = {
     "driver": Question("SystemGetDriverVersion"),
     "nvml": Question("SystemGetNVMLVersion"),

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 R = TypeVar("R")
-"""What a collector reads in one poll."""
+"""A collector's reading in one poll."""
 M = TypeVar("M")
-"""What it remembers until the next."""
+"""A collector's memory until the next."""
 O = TypeVar("O", bound="Options")  # noqa: E741
 K = TypeVar("K")
 """The part of its memory that outlives the process."""

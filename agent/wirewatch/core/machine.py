@@ -52,7 +52,7 @@ def _cards(sysfs: Sysfs) -> Machine:
 
 
 READERS: Sequence[Callable[[Sysfs], Machine]] = (_firmware, _gpus, _cards)
-"""What reads the files of one part each: a driver that hangs hides its own part and no other."""
+"""Each reads the files of one part: a driver that hangs hides its own part and no other."""
 
 
 def united(one: Machine, other: Machine) -> Machine:

@@ -20,7 +20,7 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_sca
 BROADCAST, REDUCE, SCATTER, GATHER = "broadcast", "reduce", "scatter", "gather"
 ALLTOALL, SENDRECV = "alltoall", "sendrecv"
 OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
-"""What a probe measures by itself."""
+"""The collectives that a probe measures by itself."""
 PRIMITIVES = (*OPS, BROADCAST, REDUCE, SCATTER, GATHER, ALLTOALL, SENDRECV)
 """All that can be measured, by nccl-tests' names; 0 is the root of those that have one."""
 SEND = "send"
@@ -46,7 +46,7 @@ Outcome = Literal[
 """How a probe ended. `ok`: it was complete, and the judge says what it means. `stuck`: its worker cannot be
 killed. `away`: the prober that ran it is gone, or did not answer."""
 REPORT = "timed "
-"""What begins a worker's line with a measurement, among those with its marks."""
+"""The beginning of a worker's marked line that has a measurement."""
 _STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 Launch = Literal["stream", "graph", "host"]
 

@@ -75,7 +75,7 @@ class Health(IntEnum):
 FAIL_ON_NAMES = {"failed": Health.FAILED, "unknown": Health.UNKNOWN, "degraded": Health.DEGRADED}
 """The healths with which a job may be kept from starting, as `fail_on` names them."""
 FAIL_ON = frozenset({Health.FAILED, Health.UNKNOWN})
-"""Those with which no job starts where nothing else is configured (ADR 0033)."""
+"""The healths with which no job starts where nothing else is configured (ADR 0033)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -72,7 +72,7 @@ class ProcessCounts:
 
 
 PROCESS = ProcessCounts()
-"""Those of this process."""
+"""The counts of this process."""
 
 
 def samples(report: ProcessReport) -> Iterator[Sample]:

@@ -182,7 +182,7 @@ class PairsPolicy(Strict):
     """Limits by which a result of pairs of nodes makes this node FAILED, or is too old."""
 
     failed: float = FAILED_LOSS
-    """What the node has lost of its speed from which on it is FAILED, above 0 and at most 1. [share]"""
+    """Loss of the node's speed from which on it is FAILED, above 0 and at most 1. [share]"""
     lasts: float = DAY
     """How long a result holds, from when it was measured. [seconds]"""
 

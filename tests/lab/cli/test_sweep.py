@@ -384,7 +384,9 @@ def test_gpus_are_had_while_the_lock_is(
 def test_without_a_state_folder_no_lock_is_respected(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert own_state(Config()).directory == tmp_path / "state"
+    state = own_state(Config())
+    assert state is not None
+    assert state.directory == tmp_path / "state"
     (tmp_path / "file").touch()
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "file"))
     assert own_state(Config()) is None

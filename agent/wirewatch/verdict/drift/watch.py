@@ -37,7 +37,7 @@ class DriftPolicy(Strict):
 
 
 LEARNER = "wirewatch"
-"""Who accepted a baseline that was learned."""
+"""The name under which a learned baseline is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ HIDES: Mapping[ChangeKind, tuple[frozenset[Aspect], frozenset[str]]] = {
     ChangeKind.NUMA: (frozenset({Aspect.NODES}), frozenset()),
     ChangeKind.VERSION: (frozenset({Aspect.VERSION}), frozenset()),
 }
-"""What must be known about the parts of a change to see that it is over; for some parts, all names."""
+"""Aspects that must be known of a change's parts to see that it is over; for some parts, all names."""
 Undone = tuple[tuple[Accepted, int], ...]
 """Accepted changes, each with how many readings in a row showed its part as it was before."""
 

@@ -13,9 +13,9 @@ from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped, high_me
 from wirewatch.core.topology import WireKind
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
-"""What joins GPUs so that every two of them have the same wire."""
+"""Wires that join GPUs so that every two of them have the same."""
 SPREAD = frozenset({WireKind.SWITCH, WireKind.PAIR})
-"""What joins GPUs so that all links of a GPU carry the same."""
+"""Wires that join GPUs so that all links of a GPU carry the same."""
 UNEVEN = ("through the host", "direct")
 """How pairs go that no even wire joins."""
 SLICED = 1.4
