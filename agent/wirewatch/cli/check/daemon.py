@@ -95,8 +95,8 @@ def driver_is_here() -> bool:
 def daemon_address(given: str | None, config: Path | None, *, gate: bool = False) -> DaemonAddress:
     """The socket that was given, the configured one, or the one where daemons listen by default.
 
-    Where no daemon listens there, it is that of this user's demo, if one runs; but for a `gate`, which nobody
-    looks at, never on a machine with GPUs of its own: no job starts by a demo's verdict.
+    Where no daemon listens there, it is the socket of this user's demo, if one runs. For a `gate`, which
+    nobody looks at, a machine with GPUs has no demo: no job starts by a demo's verdict.
     Raises Unusable: the configuration cannot be read, or one of these keys has a wrong type.
     """
     if config is None:

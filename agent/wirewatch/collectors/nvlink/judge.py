@@ -138,8 +138,8 @@ class NvlinkCase:
     def down(self) -> list[int]:
         """Links that should carry traffic and do not.
 
-        Where bridges decide how many, these are links that were active, and of the others those that no
-        choice is left for: as many as are missing, of all that are inactive or that siblings have active.
+        Where bridges decide how many, links that were active count. Others count where no choice is left: as
+        many are missing as are inactive, or as siblings have active.
         """
         links = self.value.links
         bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}

@@ -442,9 +442,8 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
 def _names(voters: Sequence[Voter], *, lasting: bool) -> Mapping[str, str]:
     """Return new names of roots and bridges by vote of what hangs below, from the roots down.
 
-    If votes are even, these decide in turn: the name that stayed while names last, the vote of a part that
-    has hardly moved, a part with no other choice, a GPU's vote. After a renumbering an old name may by chance
-    be another's.
+    Of even votes the name that stayed wins while names last. After it comes the vote of a part that hardly
+    moved, of a part with no other choice, and of a GPU. After a renumbering an old name may be another's.
     """
     names: dict[str, str] = {}
     for level in range(max((len(voter.before.chain) for voter in voters), default=0)):
