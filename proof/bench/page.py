@@ -18,16 +18,16 @@ from tests.node.collectors.test_overlays import DEMO
 from tests.node.daemon.process import Daemon
 from tests.node.page.states import faulty
 from wirewatch.documents.judged import DaemonStatus
-from wirewatch.page.content import page_content
+from wirewatch.page.content import PageContext, page_content
 from wirewatch.page.html import page, render
-from wirewatch.server.api import PageSource, rendered
+from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_state
 
 ROUNDS, WARM_UP = 200, 10
 ASKED = 150
 """Requests for each figure over HTTP."""
 PAUSE = 0.01
-ABOUT = PageSource("synthetic")
+ABOUT = "synthetic", VerdictPolicy(), PageContext()
 NAMES = {"": "healthy", "nvlink-link-down": "a link is down", "gpu-lost": "a GPU is lost"}
 
 
@@ -55,7 +55,7 @@ def made() -> None:
     for overlay, name in NAMES.items():
         node = faulty(overlay)
         here, said = judge_state(node.state), DaemonStatus(node.clock.now(), node.clock.mono())
-        work = partial(rendered, here, said, ABOUT, "off")
+        work = lambda here=here, said=said: render(page(page_content(here, said, *ABOUT)), "off")  # noqa: E731
         shown(f"page, {name}", timed(work, ROUNDS)[WARM_UP:])
         # Of this thread alone, whatever else the machine does.
         shown("  of processor time", timed(work, ROUNDS, clock=time.thread_time)[WARM_UP:])
@@ -64,7 +64,7 @@ def made() -> None:
 
 
 def parts(here: Judged, said: DaemonStatus) -> None:
-    documents = partial(page_content, here, said, ABOUT.source, ABOUT.policy(), ABOUT.place)
+    documents = partial(page_content, here, said, *ABOUT)
     values = partial(page, documents())
     html = partial(render, values(), "off")
     for name, work in (("documents of the JSON interface", documents), ("values", values), ("HTML", html)):

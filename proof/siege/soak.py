@@ -41,7 +41,7 @@ from wirewatch.catalogue import discover
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Expect
-from wirewatch.daemon.baselines import BaselineStore, foreign, load_baseline
+from wirewatch.daemon.baselines import BaselineStore, foreign, read_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.machine import KeptMachine, MachineWriter
 from wirewatch.daemon.operator import TopologyOrders
@@ -145,7 +145,7 @@ class Day:
         self.clock, self._hours, self._traced = JumpingClock(), hours, traced
         self._hardware, self._history = machine(self.clock, hours), folder / "probes.sqlite"
         baseline = folder / "baseline.json"
-        store = BaselineStore(baseline, self.clock, load_baseline(baseline, self.clock.now()))
+        store = BaselineStore(baseline, self.clock, read_baseline(baseline, self.clock.now()))
         topologies = TopologyOrders(store, self.clock)
         self._collectors = self._components(store, topologies)
         kept = MachineWriter(folder / "machine.json", KeptMachine(), self._collectors, self.clock)

@@ -15,11 +15,11 @@ from wirewatch.catalogue import discover
 from wirewatch.core.collector import AnyCollector, NodeState
 from wirewatch.core.machine import read_machine
 from wirewatch.core.types import Expect, Health
-from wirewatch.daemon.baselines import BaselineStore, foreign, load_baseline, save_baseline
+from wirewatch.daemon.baselines import BaselineStore, foreign, read_baseline, save_baseline
 from wirewatch.daemon.board import Board
 from wirewatch.daemon.machine import MachineWriter, read_kept, recalled
 from wirewatch.daemon.operator import TopologyOrders
-from wirewatch.daemon.persistence import load_ledger, save_ledger
+from wirewatch.daemon.persistence import read_ledger, save_ledger
 from wirewatch.daemon.schedule import Schedule
 from wirewatch.hw.overlay import AnswerChange
 from wirewatch.hw.recording import load_recording
@@ -166,7 +166,7 @@ class ReplayedDaemon:
         clock, folder, self.past = self.clock, self._folder, []
         self._hardware = self.machine.hardware()
         boot = boot_id(self._hardware)
-        self._store = BaselineStore(None, clock, load_baseline(folder / BASELINE, clock.now()))
+        self._store = BaselineStore(None, clock, read_baseline(folder / BASELINE, clock.now()))
         topologies = TopologyOrders(self._store, clock)
         every = self._components(boot, topologies, state)
         kept = read_kept(folder / MACHINE, every, self._hardware, read_machine)
@@ -175,7 +175,7 @@ class ReplayedDaemon:
         self._collectors = recalled(every, kept)
         self._kept = MachineWriter(None, kept, self._collectors, clock)
         self._board = Board(
-            self._collectors, clock, ledger=load_ledger(folder / LEDGER, boot, clock.now()),
+            self._collectors, clock, ledger=read_ledger(folder / LEDGER, boot, clock.now(), own=True),
             changed=self._changed, published=self._kept.changed,
         )  # fmt: skip
         topologies.attach(self._board, lambda: None, _no_reading)

@@ -83,10 +83,9 @@ def cli(context: click.Context, *, verbose: bool) -> None:
 
 
 def run(arguments: Sequence[str], began: float | None = None) -> int:
-    """Run a command line; returns the exit code. `began`: when the process began, monotonic seconds.
+    """Run a command line; returns the exit code, or raises SystemExit where a signal ended the command.
 
-    Raises:
-        SystemExit: a signal ended the command.
+    `began`: when the process began, monotonic seconds.
     """
     try:
         return cli.main(list(arguments), prog_name="wirewatch", standalone_mode=False, obj=began) or 0

@@ -19,6 +19,7 @@ from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.topologies import given_graph
 from wirewatch.config import Config, ConfigError, address, load
 from wirewatch.core.names import did_you_mean
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Unusable, utf8
 from wirewatch.core.words import count, printable
 from wirewatch.documents.installed import CONFIGURATION, ConfigDocument, ConfigValue
@@ -104,11 +105,7 @@ def show(
 
 
 def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> Iterator[tuple[Key, ConfigValue]]:
-    """Return every value that holds, by its key; `given`: values of options, each with the option.
-
-    Raises:
-        ConfigError: the file cannot be used.
-    """
+    """Return each value that holds, by key; `given`: those of options. ConfigError for an unusable file."""
     loaded, _ = load(file, discover())
     lines = key_lines(utf8(file.read_bytes())) if file else {}
     around = dict(_found_out(loaded))
@@ -187,9 +184,7 @@ def _place(path: Key, lines: Mapping[Key, int]) -> int:
 
 
 def _toml(values: Mapping[Key, ConfigValue]) -> Iterator[str]:
-    tables: dict[Key, list[tuple[str, ConfigValue]]] = {}
-    for path, one in values.items():
-        tables.setdefault(path[:-1], []).append((toml_key(path[-1:]), one))
+    tables = grouped((path[:-1], (toml_key(path[-1:]), one)) for path, one in values.items())
     for number, (table, rows) in enumerate(tables.items()):
         if number:
             yield ""
@@ -210,13 +205,10 @@ def leaves(data: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]
 
 
 def key_lines(text: str) -> dict[Key, int]:
-    """The line, from 1, in which each key of a TOML file is set.
+    """The line, from 1, in which each key of a TOML file is set; ValueError for a text that is no TOML.
 
     Whatever is new once a line more is read stands there, or began after the last line at which the file
     could have ended. So no grammar is needed but that of tomllib.
-
-    Raises:
-        ValueError: the text is no TOML.
     """
     tomllib.loads(text)
     found: dict[Key, int] = {}

@@ -37,7 +37,7 @@ AGAIN = 0.2
 ENOUGH = 12.0
 """Seconds from the first polls on after which the next commands are printed, whatever is found."""
 MARGIN, LEAST = " " * 18, 40
-"""What stands before text in a line, and characters of text in one, at least."""
+"""The mark before text in a line, and the least characters of text in a line."""
 NEXT = (
     ("check", "may a job start on this node?"),
     ("status", "the node on one screen"),
@@ -46,7 +46,7 @@ NEXT = (
     ("explain", "why a job is as fast as it is{no_job}"),
     ("top", "GPUs, jobs and findings, live; q ends it"),
 )
-"""What to type into another terminal."""
+"""Commands to type into another terminal."""
 
 
 @click.command(epilog=examples("wirewatch demo", "wirewatch demo nvlink-link-down"))
@@ -117,7 +117,7 @@ def private_folder(folder: Path) -> Iterator[None]:
 
 
 class DemoReport:
-    """What happens in the demo, in the terminal that it was started from.
+    """Reports the demo in the terminal that it was started from.
 
     `overlay` is the fault, None for a healthy node. `began`: monotonic seconds when the command was typed.
     """
@@ -206,7 +206,7 @@ class DemoReport:
 
 
 def own_name(called: str) -> str:
-    """What to type for this program: `wirewatch` where the shell finds it, else the path that was typed."""
+    """The command of this program: `wirewatch` where the shell finds it, else the path that was typed."""
     return called if Path(called).name == PROGRAM and not shutil.which(PROGRAM) else PROGRAM
 
 

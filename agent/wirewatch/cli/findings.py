@@ -17,6 +17,7 @@ from wirewatch.cli.options import Date, Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
 from wirewatch.cli.output import harmless
 from wirewatch.cli.templates import render
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Subject
 from wirewatch.core.words import GB, utc
 
@@ -24,31 +25,16 @@ MHZ, MILLI, SMALL = 1e6, 1e-3, 0.1
 WIDTH, KEY = 110, 20
 """Characters of a line, and of a key."""
 LABELS: Mapping[str, str] = {
-    "serial": "serial number",
-    "uuid": "UUID",
-    "board_part_number": "board part number",
-    "pci_address": "slot (PCI address)",
-    "pci_path": "PCI path",
-    "numa_node": "NUMA node",
-    "module_id": "module id",
-    "vbios": "VBIOS",
-    "inforom": "InfoROM image",
-    "gsp_firmware": "GSP firmware",
-    "link": "NVLink",
-    "link_goes_to": "other end",
-    "psid": "PSID (board id)",
-    "node_guid": "node GUID",
-    "network_interfaces": "network interfaces",
-    "link_layer": "link layer",
-}
+    "serial": "serial number", "uuid": "UUID", "board_part_number": "board part number",
+    "pci_address": "slot (PCI address)", "pci_path": "PCI path", "numa_node": "NUMA node",
+    "module_id": "module id", "vbios": "VBIOS", "inforom": "InfoROM image", "gsp_firmware": "GSP firmware",
+    "link": "NVLink", "link_goes_to": "other end", "psid": "PSID (board id)", "node_guid": "node GUID",
+    "network_interfaces": "network interfaces", "link_layer": "link layer",
+}  # fmt: skip
 OF_NODE: Mapping[str, str] = {
-    "product": "GPUs of the node",
-    "gpus": "number of GPUs",
-    "nvml": "NVML",
-    "cuda_driver": "CUDA driver",
-    "mlx5_core": "mlx5_core",
-    "source": "read from",
-}
+    "product": "GPUs of the node", "gpus": "number of GPUs", "nvml": "NVML", "cuda_driver": "CUDA driver",
+    "mlx5_core": "mlx5_core", "source": "read from",
+}  # fmt: skip
 KINDS: Mapping[str, str] = {
     "gpu": "GPU", "network_device": "network card", "pci_device": "PCI device", "node": "this node",
 }  # fmt: skip
@@ -246,14 +232,10 @@ def _numbers(numbers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     compared = [one for one in numbers if one["peers"] is not None and not _is_zero(one)]
     if compared:
         yield from _table([HEADER, *map(_row, compared)])
-    alone: dict[str, list[Sequence[str]]] = {}
-    for one in numbers:
-        if one["peers"] is None:
-            row = (_name(one), amount(one["value"], one["unit"]))
-            alone.setdefault(one["peers_unknown"], []).append(row)
-    for why, rows in alone.items():
+    alone = grouped((one["peers_unknown"], one) for one in numbers if one["peers"] is None)
+    for why, ones in alone.items():
         yield f"without peers: {why}"
-        yield from _table(rows)
+        yield from _table([(_name(one), amount(one["value"], one["unit"])) for one in ones])
 
 
 def _is_zero(one: Mapping[str, Any]) -> bool:
@@ -264,9 +246,7 @@ def _is_zero(one: Mapping[str, Any]) -> bool:
 
 def _in_short(ones: Iterable[Mapping[str, Any]]) -> str:
     """Names, each with the values of its labels in brackets."""
-    found: dict[str, list[str]] = {}
-    for one in ones:
-        found.setdefault(_plain(one), []).append("/".join(one["labels"].values()))
+    found = grouped((_plain(one), "/".join(one["labels"].values())) for one in ones)
     return ", ".join(f"{name} ({', '.join(of)})" if any(of) else name for name, of in found.items())
 
 

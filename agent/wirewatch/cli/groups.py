@@ -1,4 +1,4 @@
-"""What all commands of wirewatch have in common for a person: help that is whole, examples, nearest names."""
+"""Groups of commands with help that is whole, examples, and the nearest names."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -49,7 +49,7 @@ class CommandGroup(click.Group):
                 formatter.write_dl(rows)
 
     def sentence(self, ctx: click.Context, name: str) -> str:
-        """What a command does, in one sentence."""
+        """Return the sentence that says what a command does."""
         command = self.get_command(ctx, name)
         return "" if command is None else whole_sentence(command)
 

@@ -16,9 +16,8 @@ Port = tuple[socket.socket, PortGuard]
 def guard(listen: Listen, instead: str | None, web_config: str | None, stack: ExitStack) -> Port:
     """The listening port and what guards it; `instead` and `web_config` override the configuration.
 
-    Raises:
-        ListenError: the address cannot be listened on.
-        WebConfigError: the web configuration cannot be used.
+    Raises ListenError: the address cannot be listened on. Raises WebConfigError: the web configuration cannot
+    be used.
     """
     # Before the port opens, so that no first request finds it unguarded.
     counts, file = WebCounts(), listen.web_config if web_config is None else web_config

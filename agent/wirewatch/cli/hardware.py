@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import click
+
 from wirewatch.config import Config
 from wirewatch.core.ports import Clock, Hardware, NoRas
 from wirewatch.hw.command import SystemCommand
@@ -34,7 +36,16 @@ from wirewatch.jobs.tap.recorded import ReplayRings
 from wirewatch.jobs.tap.rings import FileRings
 from wirewatch.probe.remote import RemoteProber
 from wirewatch.probe.runner import ProbeRunner, RunnerPorts
-from wirewatch.statefolder import StateFolder
+from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
+
+
+def own_state(config: Config, lost: str = "no lock is respected") -> StateFolder | None:
+    """The state folder, for a probe's lock; None with a message that says what is `lost` without it."""
+    try:
+        return open_state_for_command(state_directory(config.state.directory))
+    except StateError as error:
+        click.echo(f"wirewatch: {error}; {lost}", err=True)
+        return None
 
 
 def live(
@@ -64,12 +75,10 @@ def replayed(
 ) -> tuple[Hardware, NvmlClient]:  # fmt: skip
     """The ports of a recording that plays from now on; a child process answers for NVML, as on a machine.
 
+    Raises RecordingError, OverlayError: it cannot be played.
     `at_fault`: it begins where all changes of the overlays have begun, for a command that reads once.
     `lead`: seconds until the overlays' faults begin, which then go on faster (`Overlay.hurried`).
     `rings`: a folder of rings of this machine, read instead of the recording's.
-
-    Raises:
-        RecordingError, OverlayError: it cannot be played.
     """
     clock = SystemClock()
     begun = max((load_overlay(path).begun for path in overlays), default=0.0) if at_fault else 0.0
@@ -101,10 +110,8 @@ class PlayedPorts:
 def play(recording: str, overlays: Sequence[str], hold: float) -> PlayedPorts:
     """A recording to be played at once, all in this process.
 
-    The Unix time is now when the play ends `hold` seconds after nothing new begins or ends any more.
-
-    Raises:
-        RecordingError, OverlayError: it cannot be played.
+    The Unix time is now when the play ends `hold` seconds after nothing new begins or ends any more. Raises
+    RecordingError, OverlayError: it cannot be played.
     """
     player = Player(load_recording(recording), lambda: 0.0, tuple(load_overlay(path) for path in overlays))
     clock = PlayClock(player.steady + hold)

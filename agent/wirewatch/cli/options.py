@@ -12,7 +12,7 @@ import click
 from wirewatch.cli.completion import overlay_names, recording_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 KINDS = ("slurm", "pod")
@@ -124,6 +124,13 @@ def named_recording(_context: click.Context, _option: click.Parameter, value: st
     return value
 
 
+def of_recording(context: click.Context, _option: click.Parameter, value: "Sequence[str]") -> "Sequence[str]":
+    """Refuse overlays without a recording with a UsageError; `serve --demo` may still choose one."""
+    if value and not (context.params.get("replay") or context.params.get("demo")):
+        raise click.UsageError("--overlay changes a recording: give --replay too")
+    return value
+
+
 def daemon_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that say which daemon is asked: --config and --socket."""
     config = click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")
@@ -140,13 +147,11 @@ def config_option(command: "Callable[..., None]") -> "Callable[..., None]":
 def replay_options(command: "Callable[..., None]") -> "Callable[..., None]":
     """Add the options that play a recording: --replay, and --overlay as `overlays`."""
     replay = click.option(
-        "--replay",
-        callback=named_recording,
-        shell_complete=recording_names,
+        "--replay", callback=named_recording, is_eager=True, shell_complete=recording_names,
         help="Play a recording instead: a folder, or the name of a bundled one.",
-    )
+    )  # fmt: skip
     overlay = click.option(
-        "--overlay", "overlays", multiple=True, shell_complete=overlay_names,
+        "--overlay", "overlays", multiple=True, callback=of_recording, shell_complete=overlay_names,
         help="Change the recording: a TOML file, or the name of a bundled fault; repeatable.",
     )  # fmt: skip
     return replay(overlay(command))

@@ -50,9 +50,8 @@ def order(path: str, target: str, said: Mapping[str, Any]) -> dict[str, Any]:
 def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, Any]:
     """Ask the daemon; returns its document.
 
-    Raises:
-        UsageError: the daemon refuses; the text is its own.
-        Exit: the daemon does not answer; the reason has been printed.
+    Raises UsageError: the daemon refuses, in its own words. Raises Exit: it does not answer, which has been
+    printed.
     """
     from wirewatch.client import STRANGE, NoAnswer, request
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from wirewatch.cli.groups import is_terminal
-from wirewatch.core.words import printable
+from wirewatch.core.words import each_text, printable
 
 WIDTH = 110
 """Characters of a line, at most: a longer one is hard to read."""
@@ -28,15 +28,7 @@ def shown(lines: Iterable[str]) -> str:
 
 def harmless(value: Any, cleaned: Callable[[str], str] = printable) -> Any:
     """Return a value of JSON with each text on one line, and printable or otherwise `cleaned`."""
-    match value:
-        case str():
-            return cleaned(" ".join(value.split()))
-        case list():
-            return [harmless(one, cleaned) for one in value]
-        case dict():
-            return {name: harmless(one, cleaned) for name, one in value.items()}
-        case _:
-            return value
+    return each_text(value, lambda text: cleaned(" ".join(text.split())))
 
 
 def terminal_width() -> int:
@@ -54,11 +46,7 @@ def coloured(text: str, health: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Put a file in place of the one of that name in one step.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Put a file in place of the one of that name in one step; OSError where it cannot be written."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, "utf-8")
     new.replace(path)

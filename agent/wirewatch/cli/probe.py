@@ -112,8 +112,6 @@ def probe(
     from wirewatch.probe.setup import Variation
 
     names = tuple(dict.fromkeys(engines))
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     _check(sizes, dtype, names, transport, gpudirect, replay)
     several = names if len(names) > 1 else ()
     wish = ProbeOverrides(
@@ -166,12 +164,11 @@ def _ask(
     config_file: Path | None, wish: "ProbeOverrides", replay: str | None, overlays: Sequence[str]
 ) -> "ProbeResult":
     from wirewatch.catalogue import discover
-    from wirewatch.cli.hardware import live, remote_prober, replayed
+    from wirewatch.cli.hardware import live, own_state, remote_prober, replayed
     from wirewatch.cli.progress import under_way
     from wirewatch.config import expectations, load
     from wirewatch.probe.request import probe_now
     from wirewatch.probe.workfolder import remove_left_folders
-    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
 
     config, _ = load(config_file, discover())
     _check_configured(wish, config.probe)
@@ -180,10 +177,7 @@ def _ask(
         state = None
         # A recording has a state folder only when one is configured: it must not mix with this node's.
         if replay is None or config.state.directory:
-            try:
-                state = open_state_for_command(state_directory(config.state.directory))
-            except StateError as error:
-                click.echo(f"wirewatch: {error}; this probe is not kept, and no lock is respected", err=True)
+            state = own_state(config, "this probe is not kept, and no lock is respected")
         hardware, nvml = replayed(replay, overlays, at_fault=True) if replay else live(config, state=state)
         stack.callback(nvml.stop)
         with under_way("probing"):

@@ -45,8 +45,8 @@ def prober(
     Exit codes: 0 stopped; 64 wrong usage; 70 internal error; 78 wrong configuration, or the socket cannot be
     made.
     """
-    if (overlays or loop) and not replay:
-        raise click.UsageError("--overlay and --loop change a recording: give --replay too")
+    if loop and not replay:
+        raise click.UsageError("--loop repeats a recording: give --replay too")
     config, _ = load(config_file, discover())
     address = path or config.probe.prober or SOCKET
     remove_left_folders()

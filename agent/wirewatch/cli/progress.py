@@ -1,4 +1,4 @@
-"""That something is under way and for how long, on a terminal and nowhere else."""
+"""A line for work that is under way and for how long, on a terminal and nowhere else."""
 
 import os
 import sys

@@ -13,7 +13,7 @@ from wirewatch import __version__
 from wirewatch.catalogue import discover
 from wirewatch.cli import INTERNAL
 from wirewatch.cli.groups import examples
-from wirewatch.cli.hardware import live, remote_prober
+from wirewatch.cli.hardware import live, own_state, remote_prober
 from wirewatch.cli.options import FiniteNumber, WholeNumber, config_option
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.recorder import Recorder
@@ -24,7 +24,6 @@ from wirewatch.probe.model import ProbePolicy
 from wirewatch.probe.request import ProbeOverrides, probe_now
 from wirewatch.probe.restore import PROBED
 from wirewatch.signals import Stopped
-from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 
 
 @click.command(
@@ -58,7 +57,7 @@ def record(
     Ctrl-C, by SIGTERM or since the disk is full.
     """
     config, _ = load(config_file, discover())
-    state = _state(config) if probe else None
+    state = own_state(config) if probe else None
     with _made(folder):
         hardware, nvml = live(config, timed=True, state=state)
         try:
@@ -98,8 +97,7 @@ def _take(recorder: Recorder, folder: Path, moments: int, every: float, note: st
 def _made(folder: Path) -> Iterator[None]:
     """The folder, which can be written; one that was made here and is still empty at the end is removed.
 
-    Raises:
-        UsageError: it is not empty, or cannot be made or written.
+    Raises UsageError: it is not empty, or cannot be made or written.
     """
     there = folder.exists()
     try:
@@ -118,21 +116,8 @@ def _made(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _state(config: Config) -> StateFolder | None:
-    """The state folder, which a probe needs for its lock alone."""
-    try:
-        return open_state_for_command(state_directory(config.state.directory))
-    except StateError as error:
-        click.echo(f"wirewatch: {error}; no lock is respected", err=True)
-        return None
-
-
 def _probed(hardware: Hardware, config: Config) -> Json:
-    """The result of a probe of the idle node, as JSON.
-
-    Raises:
-        UsageError: a probe may not run now, or did not complete.
-    """
+    """The result of a probe of the idle node, as JSON; UsageError where none may run, or completes."""
     asked = probe_now(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), ProbeOverrides(), None,
         prober=remote_prober(config, hardware),

@@ -11,17 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wirewatch.core.nvml import BURST, count_links, gpu_processes
-from wirewatch.core.ports import (
-    ALL_LINKS,
-    Answer,
-    Gpu,
-    Hardware,
-    Nvml,
-    Pod,
-    Question,
-    SlurmJob,
-    Sysfs,
-)
+from wirewatch.core.ports import ALL_LINKS, Answer, Gpu, Hardware, Nvml, Pod, Question, SlurmJob, Sysfs
 from wirewatch.core.types import Absent, Json, Why, value_or
 from wirewatch.hw import recording
 from wirewatch.hw.command import ALLOWED as PROGRAMS
@@ -51,40 +41,21 @@ NET_FILES = (
 NET = "/sys/class/net"
 RDMA = "/sys/class/infiniband"
 RDMA_FILES = (
-    "board_id",
-    "fw_ver",
-    "hca_type",
-    "hw_rev",
-    "node_guid",
-    "node_type",
-    "sys_image_guid",
-    "node_desc",
-)
+    "board_id", "fw_ver", "hca_type", "hw_rev", "node_guid", "node_type", "sys_image_guid", "node_desc",
+)  # fmt: skip
 PORT_FILES = ("state", "phys_state", "link_layer", "rate", "lid", "lid_mask_count", "sm_lid", "cap_mask")
 MODULES = (
-    "nvidia",
-    "nvidia_peermem",
-    "nv_peer_mem",
-    "ib_core",
-    "ib_uverbs",
-    "mlx5_core",
-    "mlx5_ib",
-    "gdrdrv",
-)
+    "nvidia", "nvidia_peermem", "nv_peer_mem", "ib_core", "ib_uverbs", "mlx5_core", "mlx5_ib", "gdrdrv",
+)  # fmt: skip
 SINGLE = (
-    "/sys/kernel/mm/memory_peers/nv_mem/version",
-    "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
-    "/proc/driver/nvidia/version",
-    "/proc/sys/kernel/osrelease",
-    "/sys/devices/system/node/online",
-    "/sys/module/ib_core/parameters/netns_mode",
-    "/etc/nccl.conf",
-    "/sys/class/dmi/id/product_uuid",
+    "/sys/kernel/mm/memory_peers/nv_mem/version", "/sys/kernel/mm/memory_peers/nv_mem_nc/version",
+    "/proc/driver/nvidia/version", "/proc/sys/kernel/osrelease", "/sys/devices/system/node/online",
+    "/sys/module/ib_core/parameters/netns_mode", "/etc/nccl.conf", "/sys/class/dmi/id/product_uuid",
     "/sys/class/dmi/id/board_serial",
-)
+)  # fmt: skip
 DRIVER_GPUS = "/proc/driver/nvidia/gpus"
 Access = tuple[str, str]
-"""What to do (`read`, `data`, `list`, `link`) and where."""
+"""An act (`read`, `data`, `list`, `link`) and its path."""
 SYSTEM = tuple(
     Question(call)
     for call in (
@@ -94,15 +65,10 @@ SYSTEM = tuple(
 FIELDS = range(1, 308)
 LINK_FIELDS = (*range(138, 142), 146, *range(161, 168), *range(201, 224), *range(231, 251), *range(289, 297))
 _COUNTS = {
-    "Temperature": (1,),
-    "TemperatureThreshold": (8,),
-    "ClockInfo": (4,),
-    "MaxClockInfo": (4,),
-    "TotalEccErrors": (2, 2),
-    "MemoryErrorCounter": (2, 2, 8),
-    "ViolationStatus": (6,),
+    "Temperature": (1,), "TemperatureThreshold": (8,), "ClockInfo": (4,), "MaxClockInfo": (4,),
+    "TotalEccErrors": (2, 2), "MemoryErrorCounter": (2, 2, 8), "ViolationStatus": (6,),
     "PcieThroughput": (2,),
-}
+}  # fmt: skip
 """Calls with arguments, and how many values each argument has, from 0 on."""
 _LINK_CALLS = ("NvLinkState", "NvLinkVersion", "NvLinkRemotePciInfo", "NvLinkRemoteDeviceType")
 _LINK_COUNTS = {"NvLinkCapability": 6, "NvLinkErrorCounter": 5}
@@ -161,8 +127,7 @@ class Recorder:
     def write(self, folder: Path, version: str) -> int:
         """Write what was recorded since the last time, masked, and return the number of lines in all.
 
-        Raises:
-            OSError: it cannot be written; what was written before can be played.
+        Raises OSError: it cannot be written; what was written before can be played.
         """
         manifest, more = self._manifest(version), self.rows[self.lines :]
         if self._masker.learn(more) or not self.lines:

@@ -26,13 +26,13 @@ from wirewatch.collectors.agent import with_state
 from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
-from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, load_baseline
+from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, read_baseline
 from wirewatch.daemon.machine import KeptMachine, MachineWriter, load_kept, recalled
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.daemon.notify import Notifier, Reporters, VerdictFile, verdict_path
 from wirewatch.daemon.operator import TopologyOrders
-from wirewatch.daemon.pairsresult import PairsResultStore, load_result
-from wirewatch.daemon.persistence import load_ledger, lost
+from wirewatch.daemon.pairsresult import PairsResultStore, read_result
+from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.service import LAST_WRITE, Remembered, Reread, Sockets
 from wirewatch.daemon.service import serve as run_daemon
@@ -91,7 +91,12 @@ Switched = Callable[[Config], Sequence[AnyCollector]]
 @click.option("--web-config", help="File with TLS, users and tokens for HTTP, instead of the configured one.")
 @replay_options
 @click.option("--loop", is_flag=True, help="Repeat the recording, with counters that go on rising.")
-@click.option("--demo", is_flag=True, help="Watch this machine's GPUs, or without any a bundled recording.")
+@click.option(
+    "--demo",
+    is_flag=True,
+    is_eager=True,
+    help="Watch this machine's GPUs, or without any a bundled recording.",
+)
 @click.option("--rings", help="With --replay: the folder with rings of this machine's jobs.")
 def serve(
     *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,
@@ -239,11 +244,7 @@ def base_url(port: socket.socket, web: PortGuard) -> str:
 
 
 def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | None:
-    """What writes the node condition; None when it is switched off.
-
-    Raises:
-        PlaceError: the node or the API server is not known.
-    """
+    """The writer of the node condition, None when it is off; PlaceError: node or API server unknown."""
     options = config.kubernetes
     if not options.node_condition:
         return None
@@ -260,7 +261,7 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
 
 
 def verdict_file(socket: str, hardware: Hardware) -> VerdictFile | None:
-    """What keeps the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
+    """The writer of the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
     path = verdict_path(socket)
     if path is None:
         return None
@@ -287,10 +288,7 @@ class Keeping:
 def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
     """The state folder, locked; a recording uses one only when it is configured, not that of the node.
 
-    An agent whose folder cannot be used watches its node without memory.
-
-    Raises:
-        StateInUse: another agent uses it.
+    An agent whose folder cannot be used watches its node without memory. StateInUse: another agent uses it.
     """
     if replay and not config.state.directory:
         return Keeping()
@@ -318,7 +316,7 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
 
 
 def _place(config: Config, hardware: Hardware) -> PageContext:
-    """What the status page says of this node; for a recording it names no node."""
+    """The context of the status page; for a recording it names no node."""
     name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)
 
@@ -360,7 +358,7 @@ def composed(
     state = keeping.state
     kept = KeptMachine() if state is None else load_kept(state, every, hardware)
     topologies, again, drifting = _drifting(hardware, state, stack)
-    result = () if state is None else (load_result(state.pairs, hardware.clock.now()),)
+    result = () if state is None else (read_result(state.pairs, hardware.clock.now()),)
     pairs = PairsResultStore(None if state is None else state.pairs, hardware.clock, *result)
 
     def hinted() -> float | None:
@@ -427,7 +425,7 @@ def _drifting(
     hardware: Hardware, state: StateFolder | None, stack: ExitStack
 ) -> tuple[TopologyOrders, Callable[[], None], Switched]:
     """Orders about the topology, what writes it again, and what makes its component if that is on."""
-    loaded = NOTHING if state is None else load_baseline(state.baseline, hardware.clock.now())
+    loaded = NOTHING if state is None else read_baseline(state.baseline, hardware.clock.now())
     store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
     stack.callback(store.flush, LAST_WRITE)
     topologies = TopologyOrders(store, hardware.clock)
@@ -451,7 +449,7 @@ def _remembered(
     if state is None:
         return Remembered(policy, Ledger(boot))
     now = hardware.clock.now()
-    ledger = load_ledger(state.latches, boot, now)
+    ledger = read_ledger(state.latches, boot, now, own=True)
     if kept.wrong:
         ledger = lost(ledger, "the machine", kept.wrong, now)
     writer = MachineWriter(state.machine, kept, every, hardware.clock)

@@ -21,6 +21,7 @@ from wirewatch.cli.orders import ANOTHER_VERSION, body_or_reason
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Subject, Unusable
 from wirewatch.documents.health import (
     GpuStatus,
@@ -61,8 +62,6 @@ def status(
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
     if replay:
@@ -83,8 +82,7 @@ def status(
 def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
     """By the daemon or a demo; else by a poll of our own, unless a socket was named.
 
-    Raises:
-        Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
+    Raises Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
     """
     path = asked_socket(socket, config)
     found = _asked(path, demo=path == demo_path())
@@ -97,7 +95,7 @@ def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
 
 
 def _asked(path: str, *, demo: bool) -> StatusDocument | str:
-    """What the daemon at this socket knows now, or why it gives no answer."""
+    """Ask the daemon at this socket for its status; returns why it gives no answer."""
     body = body_or_reason(path, "/api/v1/status")
     if isinstance(body, str):
         return body
@@ -283,10 +281,8 @@ def _jobs(document: StatusDocument) -> Iterator[StatusLine]:
 
 def _read(document: StatusDocument) -> Iterator[StatusLine]:
     """How old each value is, and what cannot be read."""
-    by_age: dict[str, list[str]] = {}
     ages = [(one.age_seconds, one.collector) for one in document.collectors if one.age_seconds is not None]
-    for seconds, name in sorted(ages):
-        by_age.setdefault(f"{words.short_span(seconds)} ago", []).append(name)
+    by_age = grouped((f"{words.short_span(seconds)} ago", name) for seconds, name in sorted(ages))
     text = BETWEEN.join(f"{', '.join(names)} {age}" for age, names in by_age.items())
     yield StatusLine("read", text or "nothing yet", "quiet" if text else "unknown")
     for error in dict.fromkeys(one.error for one in document.collectors if one.error):

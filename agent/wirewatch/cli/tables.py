@@ -113,11 +113,9 @@ def _expected(result: CollectiveResult, least: int) -> str:
 
 def _unexpected(results: Sequence[CollectiveResult], least: int) -> list[str]:
     """Why nothing is expected of messages that are large enough, each reason once."""
-    reasons: dict[str, dict[str, None]] = {}
-    for one in results:
-        if one.no_reference and one.size_bytes >= least:
-            reasons.setdefault(one.no_reference, {})[one.op] = None
-    return [f"{', '.join(ops)}: {reason}" for reason, ops in reasons.items()]
+    large = (one for one in results if one.size_bytes >= least)
+    reasons = grouped((one.no_reference, one.op) for one in large if one.no_reference)
+    return [f"{', '.join(dict.fromkeys(ops))}: {reason}" for reason, ops in reasons.items()]
 
 
 def _straggler(one: Straggler) -> Row:

@@ -10,10 +10,11 @@ import click
 
 from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.orders import document_or_reason
+from wirewatch.core.hostlist import natural
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
 from wirewatch.core.types import Absent, NotText, Unusable, utf8
 from wirewatch.documents.state import TOPOLOGY
-from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, natural, part_name
+from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, part_name
 
 if TYPE_CHECKING:
     from wirewatch.core.ports import Hardware
@@ -50,8 +51,7 @@ class _Cluster:
 def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
     """The topology that the daemon knows; if none answers, the one that is read here.
 
-    Raises:
-        Unusable: the configuration cannot be used, or the node cannot be read.
+    Raises Unusable: the configuration cannot be used, or the node cannot be read.
     """
     path = asked_socket(socket, config)
     known = document_or_reason(path, "/api/v1/topology", TOPOLOGY)
@@ -75,8 +75,7 @@ def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
 def of_recording(name: str) -> NamedTopology:
     """The topology in the first moment of a recording: a folder, or the name of a bundled one.
 
-    Raises:
-        Unusable: the recording cannot be played, or has no topology.
+    Raises Unusable: the recording cannot be played, or has no topology.
     """
     from wirewatch.cli.hardware import replayed
 
@@ -101,9 +100,7 @@ def given_graph(name: str) -> Graph:
 def of_name(name: str) -> NamedTopology:
     """The topology of a recording, or of a document from `topology show --json` or `/api/v1/topology`.
 
-    Raises:
-        Unusable: the recording cannot be played.
-        UsageError: `name` is neither.
+    Raises Unusable: the recording cannot be played. Raises UsageError: `name` is neither.
     """
     path = Path(name)
     if is_recording(name):

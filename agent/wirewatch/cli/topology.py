@@ -20,6 +20,7 @@ from wirewatch.cli.tables import table
 from wirewatch.cli.templates import render
 from wirewatch.cli.topologies import NamedTopology, dot, mermaid, of_name, of_recording, of_this_node
 from wirewatch.core.collector import NodeState
+from wirewatch.core.hostlist import natural
 from wirewatch.core.topology import SWITCH, Topology
 from wirewatch.core.types import Absent, Health, Unusable
 from wirewatch.core.words import UNKNOWN, printable
@@ -31,7 +32,6 @@ from wirewatch.verdict.drift.wiring import (
     Node,
     fingerprint,
     identity,
-    natural,
     numbers,
     part_name,
     unknown_text,

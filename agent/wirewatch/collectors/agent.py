@@ -1,4 +1,4 @@
-"""What watching costs: the agent's own processes."""
+"""The cost of watching: the agent's own processes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,11 +19,9 @@ RESTARTS = family(
     tier=Tier.CORE,
 )
 STUCK = family(
-    "agent_nvml_stuck_processes",
-    (),
-    "Killed processes that hang in the driver and cannot die.",
+    "agent_nvml_stuck_processes", (), "Killed processes that hang in the driver and cannot die.",
     "a process in state D",
-)
+)  # fmt: skip
 NVML_STUCK = Rule("agent.nvml_stuck", UNKNOWN)
 UNWRITTEN = Rule(
     "agent.unwritten",

@@ -45,28 +45,15 @@ from wirewatch.core.nvml import (
 )
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.statistics import Streak, Window, in_days, streaks
-from wirewatch.core.types import (
-    Absent,
-    Expect,
-    Finding,
-    Health,
-    Ok,
-    Sample,
-    Tier,
-    Why,
-    family,
-    value_or,
-)
+from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Tier, Why, family, value_or
 
 GPU = ("gpu", "uuid")
 
 REASON = family("clocks_event_active", (*GPU, "reason"), "1 while this reason holds the GPU's clocks down.")
 REASON_SECONDS = family(
-    "clocks_event_seconds_total",
-    (*GPU, "reason"),
-    "Time that this reason held the GPU's clocks down, since the driver was loaded.",
-    tier=Tier.CORE,
-)
+    "clocks_event_seconds_total", (*GPU, "reason"),
+    "Time that this reason held the GPU's clocks down, since the driver was loaded.", tier=Tier.CORE,
+)  # fmt: skip
 TEMPERATURE = family("gpu_temperature_celsius", (*GPU, "sensor"), "Temperature of the GPU.", tier=Tier.CORE)
 POWER = family("gpu_power_watts", GPU, "Power draw of the GPU, averaged by the driver.", tier=Tier.CORE)
 UTILIZATION = family(
@@ -76,23 +63,17 @@ UTILIZATION = family(
 )
 PROCESSES = family("gpu_compute_processes", GPU, "Processes with a compute context on the GPU.")
 RECOVERY = family(
-    "gpu_recovery_action",
-    (*GPU, "action"),
-    "1 for the action that the driver asks for; `none` when all is well.",
-    "every action but none",
-)
+    "gpu_recovery_action", (*GPU, "action"),
+    "1 for the action that the driver asks for; `none` when all is well.", "every action but none",
+)  # fmt: skip
 ECC = family(
-    "ecc_errors_total",
-    (*GPU, "kind", "location"),
-    "Memory errors since the driver was loaded.",
+    "ecc_errors_total", (*GPU, "kind", "location"), "Memory errors since the driver was loaded.",
     "values other than 0",
-)
+)  # fmt: skip
 ECC_LIFETIME = family(
-    "ecc_errors_lifetime",
-    (*GPU, "kind", "location"),
-    "Memory errors in the life of the GPU.",
+    "ecc_errors_lifetime", (*GPU, "kind", "location"), "Memory errors in the life of the GPU.",
     undrawn="errors since the driver was loaded are what is judged",
-)
+)  # fmt: skip
 PENDING = family("row_remap_pending", GPU, "1 when a row remapping waits for a reset.")
 FAILED = family("row_remap_failed", GPU, "1 when a row remapping has failed.")
 REMAPPED = family("rows_remapped", (*GPU, "kind"), "Memory rows remapped in the life of the GPU.")
@@ -122,7 +103,7 @@ THROTTLE_ACTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy(Strict):
-    """What counts as wrong with a GPU."""
+    """Limits beyond which a GPU is at fault."""
 
     confirm: int = 3
     """Polls in a row before a fault is believed."""
@@ -172,7 +153,7 @@ GpuStateReading = tuple[GpuReading[GpuState], ...]
 
 @dataclass(frozen=True, slots=True)
 class GpuStateMemory:
-    """What a poll leaves for the next one; `last` holds what was last known of each value."""
+    """A poll's memory for the next one; `last` holds the last known of each value."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuState | None = None
@@ -220,7 +201,7 @@ def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> It
 
 
 def facts(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> GpuFacts:
-    """What the driver says of each GPU as a whole, for the verdict, and what it does, for running jobs."""
+    """The driver's word on each GPU as a whole, for the verdict, and its work now, for running jobs."""
     known = [(one.gpu, one.value) for one in reading if one.gpu.uuid and isinstance(one.value, GpuState)]
     well = (gpu.uuid for gpu, value in known if value.recovery_action == NO_RECOVERY)
     return GpuFacts(frozenset(well), {gpu.uuid: _now(gpu, value) for gpu, value in known})
@@ -274,12 +255,9 @@ _START = GpuStateMemory()
 _CLOCK_REASONS = Question("CurrentClocksEventReasons")
 _SUPPORTED_REASONS = Question("SupportedClocksEventReasons")
 _REASON_FIELDS: Mapping[str, int] = {
-    "sw_power_cap": 74,
-    "sync_boost": 76,
-    "sw_thermal_slowdown": 269,
-    "hw_thermal_slowdown": 270,
+    "sw_power_cap": 74, "sync_boost": 76, "sw_thermal_slowdown": 269, "hw_thermal_slowdown": 270,
     "hw_power_brake": 271,
-}
+}  # fmt: skip
 _CORE_TEMPERATURE = Question("Temperature", (0,))
 _MEMORY_TEMPERATURE = Question("Field", (82,))
 _POWER_USAGE = Question("PowerUsage")

@@ -1,4 +1,4 @@
-"""Who is here: driver, GPUs by name, and which of them has gone or never came.
+"""The driver and GPUs that are here, by name, and the GPUs that have gone or never came.
 
 NVML alone cannot say that a GPU is missing. Its list is compared with the PCI tree and the kernel log, and
 with the GPUs that were in the slots of this machine before.
@@ -59,11 +59,9 @@ NODE = family(
     tier=Tier.CORE,
 )
 GPU_INFO = family(
-    "gpu_info",
-    ("gpu", "uuid", "name", "pci", "numa", "serial", "vbios", "firmware"),
-    "Names, versions and place of a GPU.",
-    tier=Tier.CORE,
-)
+    "gpu_info", ("gpu", "uuid", "name", "pci", "numa", "serial", "vbios", "firmware"),
+    "Names, versions and place of a GPU.", tier=Tier.CORE,
+)  # fmt: skip
 
 
 GPU_LOST = Rule("gpu.lost", FAILED, "GPULost")
@@ -78,7 +76,7 @@ STATIC: Mapping[str, Question] = {
     "module_id": Question("ModuleId"),
     "inforom": Question("InforomImageVersion"),
 }
-"""What a GPU is asked once a session; the series has the first three, the rest is for a hardware return."""
+"""Questions to a GPU once a session; the series has the first three, the rest is for a hardware return."""
 SYSTEM: Mapping[str, Question] = {
     "driver": Question("SystemGetDriverVersion"),
     "nvml": Question("SystemGetNVMLVersion"),
@@ -98,7 +96,7 @@ class InventoryPolicy(Strict):
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """What stays the same for a session: `texts` by the names of STATIC; `numa` is empty where not known."""
+    """Facts of a GPU that stay for a session: `texts` by the names of STATIC; `numa` empty for not known."""
 
     texts: Mapping[str, str | Absent]
     numa: str
@@ -125,7 +123,7 @@ class PciGpus:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Who answers in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM.
+    """GPUs that answer in this session of NVML, and the PCI tree; `versions` by the names of SYSTEM.
 
     `lent`: GPUs that were seen in this run and were handed on. `booted`: as `since_boot` has it.
     """
@@ -193,7 +191,7 @@ class InventoryMemory:
 
 @dataclass(frozen=True, slots=True)
 class KnownGpu:
-    """Who a GPU is: `texts` by the names of STATIC, each Absent with the reason where it has none."""
+    """A GPU's identity: `texts` by the names of STATIC, each Absent with the reason where it has none."""
 
     gpu: Gpu
     texts: Mapping[str, str | Absent]
@@ -231,7 +229,7 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
 
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
-    """Who is and was here, for other rooms."""
+    """The GPUs that are and were here, for other rooms."""
     gpus = {key: KnownGpu(one.gpu, one.memory.texts) for key, one in memory.identities.items()}
     lost, answering = frozenset(memory.lost), _answering(reading)
     return InventoryFacts(gpus, lost, memory.versions, answering, memory.forgotten)
@@ -252,7 +250,7 @@ def samples(reading: Inventory, _memory: InventoryMemory) -> Iterable[Sample]:
 def judge(
     memory: InventoryMemory, ok: Ok[Inventory], policy: InventoryPolicy, expect: Expect
 ) -> tuple[InventoryMemory, tuple[Finding, ...]]:
-    """Who has gone or never came, and whether fewer are here than the operator expects; pure."""
+    """Find GPUs that have gone or never came, or are fewer than the operator expects; pure."""
     identities, blind = fold_gpus(
         "inventory", memory.identities, (*ok.value.gpus, *ok.value.lent), _NOBODY,
         lambda _known, _gpu, value: (value, ()),

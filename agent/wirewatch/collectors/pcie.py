@@ -41,21 +41,17 @@ from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Ti
 GPU = ("gpu", "uuid")
 
 GENERATION = family(
-    "pcie_generation",
-    GPU,
-    "PCIe generation of the GPU's link now; falls when idle, by design.",
+    "pcie_generation", GPU, "PCIe generation of the GPU's link now; falls when idle, by design.",
     tier=Tier.CORE,
-)
+)  # fmt: skip
 GENERATION_MAX = family("pcie_generation_max", GPU, "Highest PCIe generation of GPU and slot.")
 WIDTH = family("pcie_width", GPU, "PCIe lanes of the GPU's link now.", tier=Tier.CORE)
 WIDTH_MAX = family("pcie_width_max", GPU, "Most PCIe lanes of GPU and slot.")
 REPLAYS = family("pcie_replays_total", GPU, "PCIe packets sent again, since reset.", "values above 0")
 ERRORS = family(
-    "pcie_errors_total",
-    (*GPU, "severity"),
-    "PCIe errors that the kernel counted for the GPU (AER): correctable, nonfatal, fatal.",
-    "all of it",
-)
+    "pcie_errors_total", (*GPU, "severity"),
+    "PCIe errors that the kernel counted for the GPU (AER): correctable, nonfatal, fatal.", "all of it",
+)  # fmt: skip
 
 METRICS = (GENERATION, GENERATION_MAX, WIDTH, WIDTH_MAX, REPLAYS, ERRORS)
 
@@ -70,7 +66,7 @@ RESEAT = "drain, power the node off and reseat the GPU or its riser"
 
 @dataclass(frozen=True, slots=True)
 class PciePolicy(Strict):
-    """What counts as wrong with a PCIe link."""
+    """Limits beyond which a PCIe link is at fault."""
 
     confirm: int = 3
     """Polls in a row before a narrow or slow link is FAILED, or a rate of replays is a finding."""
@@ -113,14 +109,14 @@ NO_SLOT = SlotBest(0, "", "", 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LastingPcie:
-    """What outlives the process, by the UUID of the GPU."""
+    """The memory that outlives the process, by the UUID of the GPU."""
 
     gpus: Mapping[str, SlotBest] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PcieMemory:
-    """What was last known of each value, and `best`: the most that the GPU could in this slot."""
+    """The last known of each value, and `best`: the most that the GPU could in this slot."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuPcie | None = None

@@ -30,12 +30,9 @@ PEERS = family(
     "peers other than switch",
 )
 PARTS = family(
-    "topology_parts",
-    ("part",),
-    "Parts of the topology graph, by what they are.",
-    "bridges, NICs",
+    "topology_parts", ("part",), "Parts of the topology graph, by what they are.", "bridges, NICs",
     undrawn="parts that are lost show as drift",
-)
+)  # fmt: skip
 
 
 def read_topology(hardware: Hardware) -> Topology | Absent:
@@ -210,7 +207,7 @@ def _questions(links: int) -> tuple[Question, ...]:
 
 
 def _peer(kind: int | Absent, address: Json | Absent, gpus: Sequence[Gpu]) -> str:
-    """Who is at the other end; in a virtual machine the address of a switch may be all ones."""
+    """The peer at the other end; in a virtual machine the address of a switch may be all ones."""
     if kind == _PEER_SWITCH:
         return SWITCH
     at = normal_pci(value_or(as_str(address), ""))

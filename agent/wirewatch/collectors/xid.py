@@ -21,9 +21,7 @@ from wirewatch.core.collector import (
     Strict,
     subject,
 )
-from wirewatch.core.collector import (
-    UNKNOWN as UNKNOWN_ALONE,
-)
+from wirewatch.core.collector import UNKNOWN as UNKNOWN_ALONE
 from wirewatch.core.kernellog import (
     OFF_BUS,
     SXID,
@@ -63,11 +61,9 @@ GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
 
 SOURCE = family(
-    "xid_source_info",
-    ("source",),
-    "Where XIDs are read: kmsg (the kernel log) or nvml.",
+    "xid_source_info", ("source",), "Where XIDs are read: kmsg (the kernel log) or nvml.",
     undrawn="which source is a fact of the installation",
-)
+)  # fmt: skip
 EVENTS = family(
     "xid_events_total",
     (*GPU, "xid"),
@@ -75,25 +71,18 @@ EVENTS = family(
     UNSEEN,
 )
 LAST = family(
-    "xid_last_event_timestamp_seconds",
-    GPU,
-    "When the GPU's last XID was; 0 for never.",
-    UNSEEN,
+    "xid_last_event_timestamp_seconds", GPU, "When the GPU's last XID was; 0 for never.", UNSEEN,
     tier=Tier.CORE,
-)
+)  # fmt: skip
 SXIDS = family(
-    "sxid_events_total",
-    ("device", "sxid"),
-    "Errors of NVLink switches, by PCI address and SXid.",
+    "sxid_events_total", ("device", "sxid"), "Errors of NVLink switches, by PCI address and SXid.",
     "all of it",
-)
+)  # fmt: skip
 OTHER = family(
-    "kernel_events_total",
-    ("kind",),
-    "Other messages of the kernel about wires, since the machine was started.",
-    "values above 0",
+    "kernel_events_total", ("kind",),
+    "Other messages of the kernel about wires, since the machine was started.", "values above 0",
     undrawn="each becomes a finding",
-)
+)  # fmt: skip
 MISSED = family("kernel_log_missed_total", (), "Records of the kernel log that were overwritten unread.")
 UNPARSED = family("kernel_log_unparsed_total", (), "Records with an XID, not understood or not the kernel's.")
 
@@ -113,7 +102,7 @@ class XidPolicy(Strict):
 
 @dataclass(frozen=True, slots=True)
 class XidReading:
-    """What is new since the last reading, from the kernel log or else from NVML.
+    """The events since the last reading, from the kernel log or else from NVML.
 
     `started` is when the machine was, in Unix seconds. `missed` is how many records of the log were
     overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form,
@@ -206,7 +195,7 @@ class XidMemory:
 
 
 def read(hardware: Hardware, memory: XidMemory, _options: Options) -> XidReading | Absent:
-    """What is new; a machine that offers neither source has nothing to watch."""
+    """Read new events; a machine that offers neither source has nothing to watch."""
     new, unread = _new(hardware, memory), {p[1] for p, one in memory.standing.items() if _unread(one)}
     gpus = [gpu for card, gpu in memory.gpus.items() if card in unread]
     if isinstance(new, Absent) or not gpus:

@@ -1,4 +1,4 @@
-"""What one log of NCCL says: communicators, connections, the collectives started, and warnings."""
+"""The account of one log of NCCL: communicators, connections, the collectives started, and warnings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

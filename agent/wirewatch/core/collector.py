@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 R = TypeVar("R")
-"""What a collector reads in one poll."""
+"""A collector's reading in one poll."""
 M = TypeVar("M")
-"""What it remembers until the next."""
+"""A collector's memory until the next."""
 O = TypeVar("O", bound="Options")  # noqa: E741
 K = TypeVar("K")
 """The part of its memory that outlives the process."""
@@ -93,7 +93,7 @@ class Options(Strict):
     """Time after which a run is overdue; what it reads is UNKNOWN then. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
         return f"must be above 0: {bad[0]!r}" if bad else ""
 
@@ -301,7 +301,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading(Generic[T]):
-    """What was read of one GPU, or why nothing was."""
+    """The reading of one GPU, or why there is none."""
 
     gpu: Gpu
     value: T | Absent
@@ -309,7 +309,7 @@ class GpuReading(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory(Generic[M]):
-    """What is remembered of one GPU: the collector's own memory and what was wrong last.
+    """The memory of one GPU: the collector's own, and its last findings.
 
     `present`: it was enumerated in the last poll; None for one that this process has not seen yet, or that is
     lent.
@@ -355,7 +355,7 @@ def observed_gpus(reading: Sequence[GpuReading[T]], _memory: object = None) -> O
 
 
 def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
-    """What is remembered of a GPU, `start` for a new one."""
+    """The memory of a GPU, `start` for a new one."""
     known = memories.get(gpu.key)
     return start if known is None else known.memory
 

@@ -12,7 +12,7 @@ from wirewatch.core.types import Absent, Expect, Failed, Finding, Ok, Sample, Su
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one run of a collector yielded; `duration` and `cpu` in seconds, `cpu` of this process alone."""
+    """The yield of one run of a collector; `duration` and `cpu` in seconds, `cpu` of this process alone."""
 
     outcome: Ok[Any] | Failed
     duration: float
@@ -28,7 +28,7 @@ class Step:
 def fold(
     collector: AnyCollector, memory: object, outcome: Ok[Any] | Failed, duration: float, expect: Expect
 ) -> Step:
-    """What this outcome means: pure, so that histories are tests."""
+    """Fold an outcome into its component: pure, so that histories are tests."""
     if isinstance(outcome, Failed):
         return Step(outcome, duration, memory, (), (), None)
     new, findings = collector.judge(memory, outcome, collector.policy, expect)

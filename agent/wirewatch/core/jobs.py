@@ -231,7 +231,7 @@ class RasCommunicator:
 
 @dataclass(frozen=True, slots=True)
 class RasReport:
-    """What one job answered; `seconds` until it had. `repaired`: its JSON lacked a comma, which was added.
+    """One job's answer; `seconds` until it had come. `repaired`: its JSON lacked a comma, which was added.
 
     `uid`: owner of the socket that answered. `silent`: connections to it that nobody answered, as where one
     reaches a stopped process. `timeouts`: of the job's RAS threads among themselves. `processes`: of the

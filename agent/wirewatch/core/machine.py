@@ -11,14 +11,10 @@ from wirewatch.core.types import Absent, value_or
 
 _DMI = "/sys/class/dmi/id"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SAME_EVERYWHERE = frozenset(
-    {
-        "03000200-0400-0500-0006-000700080009",
-        "00020003-0004-0005-0006-000700080009",
-        "12345678-1234-5678-90ab-cddeefaabbcc",
-        "12345678-1234-5678-1234-567812345678",
-    }
-)
+_SAME_EVERYWHERE = frozenset({
+    "03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009",
+    "12345678-1234-5678-90ab-cddeefaabbcc", "12345678-1234-5678-1234-567812345678",
+})  # fmt: skip
 """System UUIDs that firmware has before anyone gives it one (systemd's list of bad product UUIDs)."""
 _NO_SERIAL = re.compile(r"none|n/?a|default|filled|specified|unknown|serial|invalid|empty|applicable|o\.e\.m")
 _LEAST = 5
@@ -35,7 +31,7 @@ class Machine:
 
 
 def read_machine(sysfs: Sysfs) -> Machine:
-    """What files say without asking a driver; only root can read the system's UUID and the board's serial."""
+    """Identify the machine by files, without a driver; only root can read the system's UUID and serial."""
     return reduce(united, (read(sysfs) for read in READERS))
 
 
@@ -56,7 +52,7 @@ def _cards(sysfs: Sysfs) -> Machine:
 
 
 READERS: Sequence[Callable[[Sysfs], Machine]] = (_firmware, _gpus, _cards)
-"""What reads the files of one part each: a driver that hangs hides its own part and no other."""
+"""Each reads the files of one part: a driver that hangs hides its own part and no other."""
 
 
 def united(one: Machine, other: Machine) -> Machine:

@@ -1,7 +1,7 @@
 """Suggestions for a name that does not exist: the known names that are most like it."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 CLOSE = 0.6
 """Least likeness of two names, 0 to 1, at which one may be a slip of the other."""
@@ -14,13 +14,9 @@ def nearest(name: str, names: Collection[str]) -> tuple[str, ...]:
 
     low, known = name.lower(), {one.lower(): one for one in names}
     like = get_close_matches(low, known, cutoff=CLOSE)
-    inside = [one for one in known if low and any(part.startswith(low) for part in _from_each_word(one))]
+    begins = {one: [word.start() for word in re.finditer(r"[^-_.]+", one)] for one in known if low}
+    inside = [one for one, words in begins.items() if any(one.startswith(low, at) for at in words)]
     return tuple(known[one] for one in dict.fromkeys((*like[:1], *inside, *like)))[:3]
-
-
-def _from_each_word(name: str) -> Iterator[str]:
-    """The name from the beginning of each of its words on."""
-    return (name[word.start() :] for word in re.finditer(r"[^-_.]+", name))
 
 
 def did_you_mean(name: str, names: Collection[str], otherwise: str) -> str:

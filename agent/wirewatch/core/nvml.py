@@ -41,36 +41,22 @@ FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 FABRIC_SUMMARIES = ("not_supported", "healthy", "unhealthy", "limited_capacity")
 RECOVERY_ACTION = Question("Field", (230,))
 RECOVERY_ACTIONS = (
-    "none",
-    "gpu_reset",
-    "node_reboot",
-    "drain_p2p",
-    "drain_and_reset",
-    "recover_imex_domain",
-    "bus_reset",
+    "none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset",
     "system_reboot",
-)
+)  # fmt: skip
 NO_RECOVERY = RECOVERY_ACTIONS.index("none")
 _TRUE_IS_BAD: Mapping[str, int] = {
-    "degraded_bandwidth": 0,
-    "route_recovery": 2,
-    "route_unhealthy": 4,
-    "access_timeout_recovery": 6,
-}
+    "degraded_bandwidth": 0, "route_recovery": 2, "route_unhealthy": 4, "access_timeout_recovery": 6,
+}  # fmt: skip
 _CONFIGURATIONS = {
-    2: "incorrect_sysguid",
-    3: "incorrect_chassis",
-    4: "no_partition",
-    5: "insufficient_nvlinks",
-    6: "incompatible_firmware",
-    7: "invalid_location",
-    8: "invalid_state",
-}
+    2: "incorrect_sysguid", 3: "incorrect_chassis", 4: "no_partition", 5: "insufficient_nvlinks",
+    6: "incompatible_firmware", 7: "invalid_location", 8: "invalid_state",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Supported:
-    """What holds of a GPU for an NVML session: questions to `skip`, answers `kept` that do not change.
+    """Facts of a GPU that hold for an NVML session: questions to `skip`, answers `kept` that do not change.
 
     `mig`: for a GPU that is split. One that is whole again is asked everything again.
     """
@@ -120,11 +106,7 @@ Pids = frozenset[int | None]
 
 
 def ask_gpu(
-    nvml: Nvml,
-    gpu: str,
-    questions: tuple[Question, ...],
-    known: Supported,
-    once: tuple[Question, ...] = (),
+    nvml: Nvml, gpu: str, questions: tuple[Question, ...], known: Supported, once: tuple[Question, ...] = ()
 ) -> Asked | Absent:
     """Ask one GPU what it is known to support, or everything in a new session; `once` only once a session.
 

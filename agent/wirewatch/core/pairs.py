@@ -15,7 +15,7 @@ class Way(StrEnum):
 
 
 class PartKind(StrEnum):
-    """What can be slow, the widest first."""
+    """Kinds of parts that can be slow, the widest first."""
 
     RAIL = "rail"
     LEAF = "leaf"
@@ -24,7 +24,7 @@ class PartKind(StrEnum):
 
 
 class Measure(StrEnum):
-    """What a pair measures: sends on each rail alone, sends on all rails at once, an all_reduce of both."""
+    """Measurements of a pair: sends on each rail alone, sends on all rails at once, an all_reduce of both."""
 
     RAILS = "rails"
     SEND = "send"

@@ -36,7 +36,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back, and how long the call itself took in microseconds."""
+    """The value that came back, and how long the call itself took in microseconds."""
 
     value: Json | Absent
     us: float = 0.0
@@ -87,7 +87,7 @@ class Nvml(Protocol):
         """Initialise NVML again after a while, and ever more rarely: its list lacks a GPU that is due."""
 
     def cost(self) -> NvmlCost:
-        """What NVML has cost since the start of this process."""
+        """The cost of NVML since the start of this process."""
 
 
 class Sysfs(Protocol):
@@ -141,7 +141,7 @@ class Kmsg(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a program printed, and its exit status; it may have failed after printing what is good."""
+    """Text that a program printed, and its exit status; it may have failed after printing what is good."""
 
     status: int
     out: str
@@ -202,7 +202,7 @@ class Slurm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to probe, and within what limits.
+    """A probe to run, and its limits.
 
     `allocations` names the job or pod that was given GPUs since the probe began, None for none; it is called
     about once a second. `withdrawn` says why the probe is not wanted any more, None while it is; it is called
@@ -273,7 +273,7 @@ class Ras(Protocol):
         """One report a job that answers within so many seconds; MISSING: nobody listens."""
 
     def listeners(self, pid: int | None = None) -> Sequence[RasListener] | Absent:
-        """Who listens there, in the network namespace of a process or in our own; no job hears of it."""
+        """The listeners there, in the network namespace of a process or in our own; no job hears of it."""
 
 
 class NoRings:

@@ -20,7 +20,7 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_sca
 BROADCAST, REDUCE, SCATTER, GATHER = "broadcast", "reduce", "scatter", "gather"
 ALLTOALL, SENDRECV = "alltoall", "sendrecv"
 OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
-"""What a probe measures by itself."""
+"""The collectives that a probe measures by itself."""
 PRIMITIVES = (*OPS, BROADCAST, REDUCE, SCATTER, GATHER, ALLTOALL, SENDRECV)
 """All that can be measured, by nccl-tests' names; 0 is the root of those that have one."""
 SEND = "send"
@@ -46,7 +46,7 @@ Outcome = Literal[
 """How a probe ended. `ok`: it was complete, and the judge says what it means. `stuck`: its worker cannot be
 killed. `away`: the prober that ran it is gone, or did not answer."""
 REPORT = "timed "
-"""What begins a worker's line with a measurement, among those with its marks."""
+"""The beginning of a worker's marked line that has a measurement."""
 _STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 Launch = Literal["stream", "graph", "host"]
 
@@ -83,7 +83,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one probe measures on `gpus`: UUIDs in rank order; for the gloo engine any names, one a rank.
+    """Measurements of one probe on `gpus`: UUIDs in rank order; for the gloo engine any names, one a rank.
 
     `groups`: positions in `gpus`, one communicator each; with a `meeting` ranks of all its nodes. Sizes
     are nccl-tests' message sizes in bytes (for all_gather and reduce_scatter the whole, over all ranks).
@@ -139,7 +139,7 @@ class Plan:
         return dict(self.bandwidth)[size_bytes]
 
     def cases_of(self, group: int, op: str) -> tuple[Case, ...]:
-        """What is measured of one collective on one group, without `cases`."""
+        """The cases of one collective on one group, without `cases`."""
         small = (Case(group, op, size, "graph", self.latency_iterations) for size in self.latency_sizes)
         large = (Case(group, op, size, "stream", runs) for size, runs in self.bandwidth)
         return (*small, *large)
@@ -185,7 +185,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Micro:
-    """What one GPU does alone: seconds of a matrix product and of a copy within its memory.
+    """The speed of one GPU alone: seconds of a matrix product and of a copy within its memory.
 
     `*_seconds` are medians, with the lowest and highest. The product's time means something only beside that
     of the peers and of earlier probes. The means are over all runs in a row, 0 where an older worker sent
@@ -218,7 +218,7 @@ class WorkerError:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the worker cost: seconds from its start until imports, contexts, communicators and all were done.
+    """Cost of the worker: seconds from its start until imports, contexts, communicators and all were done.
 
     `kernel_seconds`: for each GPU, the time in which it had work. `host_bytes`: the most memory that the
     worker held. `cpu_seconds`: of all its processes.
@@ -476,7 +476,7 @@ def rounds(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
 
 
 def wrong_in_document(document: Document, plan: Plan) -> str:
-    """What in a worker's document does not fit its plan; empty if all of it does.
+    """Say what in a worker's document does not fit its plan; empty if all of it does.
 
     A document that passes can be used: its positions exist, its times are above 0, and where it has no
     error, nothing is missing that the engine offers.
@@ -516,7 +516,7 @@ def wrong_in_document(document: Document, plan: Plan) -> str:
 
 
 def wrong_in_probed(probed: Probed) -> str:
-    """What does not fit in a probe read from disk or from another process; empty if all of it does."""
+    """Say what does not fit in a probe read from disk or from another process; empty if all does."""
     plan, count = probed.plan, len(probed.plan.gpus)
     positions = [
         *(m.gpu for part in probed.parts for m in part.moved),

@@ -1,4 +1,4 @@
-"""What the kernel writes about an RDMA port. Source: drivers/infiniband/core/sysfs.c and its ABI document."""
+"""Files of the kernel about an RDMA port. Source: drivers/infiniband/core/sysfs.c and its ABI document."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,21 +31,13 @@ PORT_FIELD = re.compile(
     "State|Physical state|Rate|Effective speed|Base lid|LMC|SM lid|Capability mask|Port GUID|Link layer"
 )
 IBSTAT_STATES: Mapping[str, str] = {
-    "Down": "down",
-    "Initializing": "init",
-    "Armed": "armed",
-    "Active": "active",
-}
+    "Down": "down", "Initializing": "init", "Armed": "armed", "Active": "active",
+}  # fmt: skip
 IBSTAT_PHYSICAL: Mapping[str, str] = {
-    "No state change": "",
-    "Sleep": "sleep",
-    "Polling": "polling",
-    "Disabled": "disabled",
-    "PortConfigurationTraining": "training",
-    "LinkUp": "link_up",
-    "LinkErrorRecovery": "recovery",
+    "No state change": "", "Sleep": "sleep", "Polling": "polling", "Disabled": "disabled",
+    "PortConfigurationTraining": "training", "LinkUp": "link_up", "LinkErrorRecovery": "recovery",
     "PhyTest": "phy_test",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

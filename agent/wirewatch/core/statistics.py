@@ -234,7 +234,7 @@ def in_days(seconds: float) -> str:
 
 
 def _share(growth: Growth, since: float) -> float:
-    """What of a growth came after `since`: all of it, or its part by even spread."""
+    """The part of a growth that came after `since`: all of it, or by even spread."""
     if growth.start >= since:
         return growth.grown
     return growth.grown * max(0.0, growth.end - since) / (growth.end - growth.start)

@@ -140,7 +140,7 @@ BOARD = 8
 
 
 class WireKind(Enum):
-    """What joins the GPUs of a group."""
+    """The wires that join the GPUs of a group."""
 
     SWITCH = "NVSwitch"
     MESH = "an NVLink mesh"

@@ -284,7 +284,7 @@ def _has_sibling(sysfs: Sysfs, address: str, claimed: AbstractSet[str]) -> bool:
 
 
 def _least(card: int | Absent, slot: int | Absent | None) -> int | Absent:
-    """What both ends can; a slot that reports nothing limits nothing."""
+    """The most that both ends can; a slot that reports nothing limits nothing."""
     if isinstance(card, Absent) or slot is None or isinstance(slot, Absent):
         return card
     return min(card, slot)

@@ -75,7 +75,7 @@ class Health(IntEnum):
 FAIL_ON_NAMES = {"failed": Health.FAILED, "unknown": Health.UNKNOWN, "degraded": Health.DEGRADED}
 """The healths with which a job may be kept from starting, as `fail_on` names them."""
 FAIL_ON = frozenset({Health.FAILED, Health.UNKNOWN})
-"""Those with which no job starts where nothing else is configured (ADR 0033)."""
+"""The healths with which no job starts where nothing else is configured (ADR 0033)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,7 +108,7 @@ LEVELS = tuple(level.name for level in fields(Subject))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, how bad, where, the numbers that show it, what to do, since when (Unix seconds).
+    """A fault: how bad, where, the numbers that show it, what to do, since when (Unix seconds).
 
     `last`: when an event was last seen (Unix seconds); 0 for what was measured and holds now. `stamp`: that
     time in seconds since the machine was started. That clock cannot be set, so an event that is reported
@@ -213,7 +213,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OperatorNote:
-    """What an operator said of a finding, and when (Unix seconds)."""
+    """An operator's word on a finding, and its time (Unix seconds)."""
 
     by: str
     why: str
@@ -222,7 +222,7 @@ class OperatorNote:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What the operator expects this node to have; None where the configuration says nothing."""
+    """The parts that the operator expects this node to have; None where the configuration says nothing."""
 
     gpus: int | None = None
     nvlink_links: int | None = None

@@ -1,7 +1,8 @@
 """Words for people: units, shares, ages, lists, counts and UTC times, each written in one way everywhere."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 GB = 1e9
@@ -15,6 +16,19 @@ UNKNOWN = "-"
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _LAST = 253402300799.0
 """The last second that a date can name."""
+
+
+def each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of JSON with each of its texts changed; names of an object stay."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [each_text(one, change) for one in value]
+        case dict():
+            return {name: each_text(one, change) for name, one in value.items()}
+        case _:
+            return value
 
 
 def size(size_bytes: int) -> str:

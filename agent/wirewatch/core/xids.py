@@ -54,7 +54,7 @@ class VendorRow:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What the driver asks for: how it is called, how bad that is, and what to do."""
+    """A recovery that the driver asks for: how it is called, how bad that is, and what to do."""
 
     name: str
     health: Health
@@ -268,7 +268,7 @@ RECOVERIES: Mapping[str, Recovery] = {
         Recovery("system reboot", Health.FAILED, "drain and reboot the node"),
     )
 }
-"""What the driver may ask for, by the name that NVML and XID 154 have in common."""
+"""Recoveries that the driver may ask for, by the name that NVML and XID 154 have in common."""
 CAUSE = "this GPU's other XIDs, if there are any, show the cause"
 HEALTH: Mapping[Severity, Health] = {
     Severity.FATAL: Health.FAILED, Severity.UNREAD: Health.UNKNOWN, Severity.SERIOUS: Health.DEGRADED,
@@ -300,7 +300,7 @@ SWITCH_FATAL: Mapping[int, str] = {
     **dict.fromkeys(_ALWAYS_FATAL_SXIDS, SWITCH_REBOOT),
     10003: SWITCH_RESET,
 }
-"""What to do about those that the guide calls fatal, by number."""
+"""The action on each XID that the guide calls fatal, by number."""
 _CORRECTED = VendorRow(_N, "nothing to do: the switch has corrected the error")
 SWITCH_NONFATAL: Mapping[int, VendorRow] = {
     **dict.fromkeys((11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011), _CORRECTED),

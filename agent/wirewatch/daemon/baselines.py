@@ -161,23 +161,15 @@ def foreign(baseline: Baseline, graph: Graph) -> str:
     return f"its GPUs are none of this node's: {', '.join(f'...{name[-4:]}' for name in sorted(theirs))}"
 
 
-def read_baseline(path: Path) -> LoadedBaseline:
-    """Return what the file holds; a file that cannot be parsed stays where it is."""
-    return _loaded(FILE.read(path))
-
-
-def load_baseline(path: Path, at: float) -> LoadedBaseline:
-    """Return the same for the agent that owns the file: one that cannot be parsed is put aside."""
-    return _loaded(FILE.own(path, at))
-
-
-def _loaded(kept: BaselineFile | str | None) -> LoadedBaseline:
+def read_baseline(path: Path, own_at: float | None = None) -> LoadedBaseline:
+    """Return what the file holds; `own_at` as `StateFile.read` has it."""
+    kept = FILE.read(path, own_at)
     wrong = kept if isinstance(kept, str) else ""
     return LoadedBaseline(kept.baseline if isinstance(kept, BaselineFile) else None, wrong)
 
 
 def save_baseline(path: Path, baseline: Baseline, at: float) -> str:
-    """Write the file, but no baseline that `load_baseline` would refuse; returns the trouble, "" for none."""
+    """Write the file, but no baseline that `read_baseline` would refuse; returns the trouble, "" for none."""
     wrong = _malformed(baseline.graph)
     if wrong:
         return f"{path}: not written: {wrong}"
@@ -195,7 +187,7 @@ def _numbers(kept: BaselineFile) -> Iterator[float]:
 
 
 def _malformed(graph: Graph) -> str:
-    """What the comparison of graphs does not allow, in words; empty for a sound graph."""
+    """Say what the comparison of graphs does not allow; empty for a sound graph."""
     grouped = {key for island in graph.islands for key in island.gpus}
     if not grouped.issuperset(gpu.key for gpu in graph.gpus):
         return "a GPU that is in no island"

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReportSource:
-    """What reporters read: the verdict, also as `/health` has it; first polls ended; whether loops turn."""
+    """Source of reporters: the verdict, also as `/health` has it; first polls ended; whether loops turn."""
 
     node: Callable[[], Judged]
     ready: Callable[[], bool]

@@ -1,8 +1,8 @@
 """The log on standard error: bounded for every logger, and never waited for.
 
-Whatever goes wrong a thousand times a second, the log stays readable and the disk free: each kind of message
-has a budget of its own and all have one together, in bytes, which fill again with time. The first of a kind
-is always written. A reader that does not read, a closed pipe or a full disk costs messages, and no time.
+A fault a thousand times a second leaves the log readable and the disk free. Each kind of message has a budget
+in bytes, and all have one together; both fill again with time. The first of a kind is always written. A
+reader that does not read, a closed pipe or a full disk costs messages, and no time.
 """
 
 import logging
@@ -273,7 +273,7 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 def _writing(stream: IO[str] | None) -> Callable[[bytes], object]:
-    """What writes to the stream, below its buffer and its lock, which one who hangs there would hold."""
+    """The writer to the stream, below its buffer and its lock, which a thread that hangs there would hold."""
     if stream is None:
         return lambda _: None
     try:

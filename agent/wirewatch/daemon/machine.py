@@ -1,4 +1,4 @@
-"""What collectors remember of the machine, kept in the state folder; that of another machine is put aside."""
+"""Memories of collectors about the machine, kept in the state folder; another machine's are put aside."""
 
 import logging
 import queue
@@ -102,7 +102,7 @@ def read_kept(
     path: Path, collectors: Sequence[AnyCollector], hardware: Hardware,
     identify: Callable[[Sysfs], Machine] = identify_machine,
 ) -> KeptMachine:  # fmt: skip
-    """What the file holds, if it is this machine's; the file stays where it is."""
+    """The content of the file, if it is this machine's; the file stays where it is."""
     here = identify(hardware.sysfs)
     kept = FILE.read(path)
     if kept is None:

@@ -161,7 +161,7 @@ class ConditionWriter:
 
 
 def _why(error: OSError | ValueError) -> str:
-    """What the system or OpenSSL says of an error, without what the other end sent."""
+    """The words of the system or OpenSSL for an error, without those that the other end sent."""
     reason = next(filter(None, (getattr(error, name, "") for name in _REASONS)), "")
     name = getattr(error, "filename", None)
     return f"{f'{name}: ' if name else ''}{reason or str(error) or type(error).__name__}"

@@ -151,7 +151,7 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reporters:
-    """What reports the daemon: to systemd, Kubernetes, gates, and who runs a demo; None if not used."""
+    """Reporters of the daemon: to systemd, Kubernetes, gates, and a demo's terminal; None if not used."""
 
     notifier: Notifier | None = None
     condition_writer: ConditionWriter | None = None
@@ -159,7 +159,7 @@ class Reporters:
     demo: Reporter | None = None
 
     def condition(self) -> ConditionReport | None:
-        """What became of the node condition, for the metrics."""
+        """The report of the node condition, for the metrics."""
         return None if self.condition_writer is None else self.condition_writer.report
 
     def stopping(self) -> None:

@@ -121,7 +121,7 @@ class TopologyOrders:
         return state
 
     def _doubts(self, order: AcceptOrder, state: DriftMemory) -> Iterator[str]:
-        """What speaks against accepting all that is here; one change is what the order names."""
+        """The doubts about accepting all that is here; one change is what the order names."""
         if self._board is None or order.change:
             return
         yield from findings_hold(

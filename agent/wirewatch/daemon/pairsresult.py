@@ -1,4 +1,4 @@
-"""What pairs of nodes found out about this node: taken by order, kept in the state folder."""
+"""The result of pairs of nodes about this node: taken by order, kept in the state folder."""
 
 import asyncio
 import logging
@@ -119,15 +119,7 @@ class PairsOrders:
         return ""
 
 
-def read_result(path: Path) -> HeldResult:
-    """Return what the file holds; a file that cannot be parsed stays where it is."""
-    return _held(FILE.read(path))
-
-
-def load_result(path: Path, at: float) -> HeldResult:
-    """Return the same for the agent that owns the file: one that cannot be parsed is put aside."""
-    return _held(FILE.own(path, at))
-
-
-def _held(kept: PairsResultFile | str | None) -> HeldResult:
+def read_result(path: Path, own_at: float | None = None) -> HeldResult:
+    """Return what the file holds; `own_at` as `StateFile.read` has it."""
+    kept = FILE.read(path, own_at)
     return HeldResult(None, kept) if isinstance(kept, str) else HeldResult(kept.result if kept else None)

@@ -67,7 +67,7 @@ class LedgerFile:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """What every version of a file of the state folder begins with."""
+    """The beginning of every version of a file of the state folder."""
 
     version: Annotated[int, Field(ge=0, lt=1 << 31)]
 
@@ -230,18 +230,19 @@ class StateFile(Generic[T]):
     limit: int = LIMIT
     version: int = VERSION
 
-    def read(self, path: Path) -> T | str | None:
-        """Return the content, None without a file, or why it cannot be used; the file stays where it is."""
+    def read(self, path: Path, own_at: float | None = None) -> T | str | None:
+        """Return the content, None without a file, or why it cannot be used.
+
+        A file that cannot be used is put aside at `own_at` by the agent that owns it, and left by others.
+        """
         text = content(path, self.limit)
         kept = self.parsed(text) if isinstance(text, bytes) else text
-        return f"{path}: {kept}" if isinstance(kept, str) else kept
-
-    def own(self, path: Path, at: float) -> T | str | None:
-        """Return the same for the agent that owns the file: one that cannot be used is put aside."""
-        kept = self.read(path)
-        if isinstance(kept, str):
-            kept = f"{kept}; {put_aside(path, at)}"
-            log.error("%s", kept)
+        if not isinstance(kept, str):
+            return kept
+        if own_at is None:
+            return f"{path}: {kept}"
+        kept = f"{path}: {kept}; {put_aside(path, own_at)}"
+        log.error("%s", kept)
         return kept
 
     def parsed(self, text: bytes) -> T | str:
@@ -315,17 +316,12 @@ def put_aside(path: Path, at: float) -> Aside:
     return Aside(None, f"{_NAMES} names are taken")
 
 
-def read_ledger(path: Path, boot: str, at: float) -> Ledger:
-    """Return what the file holds; one that cannot be parsed stays, and is a finding: it may have held one."""
-    return _ledger(FILE.read(path), boot, at)
+def read_ledger(path: Path, boot: str, at: float, *, own: bool = False) -> Ledger:
+    """Return what the file holds; one that cannot be parsed is a finding, since it may have held one.
 
-
-def load_ledger(path: Path, boot: str, at: float) -> Ledger:
-    """Return the same for the agent that owns the file: one that cannot be parsed is put aside."""
-    return _ledger(FILE.own(path, at), boot, at)
-
-
-def _ledger(kept: LedgerFile | str | None, boot: str, at: float) -> Ledger:
+    `own`: for the agent that owns the file, which puts it aside then.
+    """
+    kept = FILE.read(path, at if own else None)
     if kept is None:
         return Ledger(boot)
     if isinstance(kept, str):

@@ -27,7 +27,7 @@ LANE = "nvml"
 
 @dataclass(frozen=True, slots=True)
 class Handles:
-    """What may hold a GPU: the process that talks to NVML, a probe's worker, a remote prober."""
+    """Holders of GPUs: the process that talks to NVML, a probe's worker, a remote prober."""
 
     nvml: NvmlClient
     prober: ProbeRunner | None = None

@@ -320,7 +320,7 @@ def _failed(memory: object, outcome: Failed, seconds: float) -> Step:
 
 
 def _raisable(error: BaseException) -> Exception:
-    """What may be raised in an event loop: the likes of SystemExit would end it."""
+    """Return an error that may be raised in an event loop: the likes of SystemExit would end it."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     found = RuntimeError(f"a job raised {error!r}")

@@ -66,7 +66,7 @@ class Sockets:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """What a configuration gives that was read again; `restart`: changed keys that need a restart."""
+    """A configuration that was read again; `restart`: changed keys that need a restart."""
 
     components: Sequence[AnyCollector]
     expect: Expect

@@ -111,15 +111,10 @@ PART_LABELS = (*LEVELS, "src", "dst")
 _KINDS = (("link", "links"), ("port", "ports"), ("device", "devices"), ("uuid", "GPUs"))
 """The kind of a part in words, by its finest label, finest first."""
 _UNITS = (
-    ("timestamp_seconds", "unix seconds"),
-    ("bytes_per_second", "bytes per second"),
-    ("bytes", "bytes"),
-    ("seconds", "seconds"),
-    ("watts", "watts"),
-    ("celsius", "degrees celsius"),
-    ("ratio", "ratio"),
+    ("timestamp_seconds", "unix seconds"), ("bytes_per_second", "bytes per second"), ("bytes", "bytes"),
+    ("seconds", "seconds"), ("watts", "watts"), ("celsius", "degrees celsius"), ("ratio", "ratio"),
     ("hertz", "hertz"),
-)
+)  # fmt: skip
 COLLECTIVES = (BUSBW, EXPECTED, RATIO, LATENCY)
 """Series of a probe that are of the whole node."""
 COUNT = "1"
@@ -407,7 +402,7 @@ def _number(row: Series, everything: Iterable[Series], part: Subject) -> Number:
 
 
 def _over_all_gpus(everything: Iterable[Series]) -> list[Number]:
-    """What a probe measured, over all GPUs: for a finding that names none of them."""
+    """A probe's numbers over all GPUs: for a finding that names none of them."""
     split = ((row, *_split_labels(row)) for row in everything)
     gpus = ((row, tuple(what.items())) for row, place, what in split if set(place) == {"gpu", "uuid"})
     found = grouped(((row.name, what), row.value) for row, what in gpus)

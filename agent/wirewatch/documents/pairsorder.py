@@ -10,7 +10,7 @@ from wirewatch.verdict.pairs import PairsResult
 
 @dataclass(frozen=True, slots=True)
 class PairsOrder:
-    """Who tells, and what."""
+    """The order to take a result, and who gives it."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 

@@ -5,34 +5,28 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from wirewatch.core.types import Kind, Metric, Sample, Tier
+from wirewatch.core.types import Sample, Tier, family
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-LOGGED = Metric(
+LOGGED = family(
     "log_messages_total",
-    Kind.COUNTER,
     ("level",),
     "Messages for the log by level, also those that were left out of it. A bug of the agent is an `error`.",
     undrawn="the log itself says what, and what matters of it is a finding",
 )
-LEFT_OUT = Metric(
+LEFT_OUT = family(
     "log_left_out_total",
-    Kind.COUNTER,
     (),
     "Messages that were left out of the log: too many of one kind, too many in all, or nobody reads it.",
     undrawn="each kind is in the log, with the number of those that are not",
 )
-RELOADED = Metric(
-    "config_last_reload_success",
-    Kind.GAUGE,
-    (),
+RELOADED = family(
+    "config_last_reload_success", (),
     "1 if the configuration could be used when it was last read; at 0 the old one is still in use.",
-    undrawn="only SIGHUP reads it again; the alert WirewatchConfigFailed watches it",
-    tier=Tier.CORE,
-)
-RELOADED_AT = Metric(
+    undrawn="only SIGHUP reads it again; the alert WirewatchConfigFailed watches it", tier=Tier.CORE,
+)  # fmt: skip
+RELOADED_AT = family(
     "config_last_reload_success_timestamp_seconds",
-    Kind.GAUGE,
     (),
     "When it was last read and could be used: at the start, or at SIGHUP.",
     undrawn="a configuration that nobody changes is read once",
@@ -78,7 +72,7 @@ class ProcessCounts:
 
 
 PROCESS = ProcessCounts()
-"""Those of this process."""
+"""The counts of this process."""
 
 
 def samples(report: ProcessReport) -> Iterator[Sample]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from wirewatch import __version__
 from wirewatch.collectors.inventory import NODE
 from wirewatch.core.collector import Component, NodeState
-from wirewatch.core.types import LEVELS, Absent, Finding, Health, Kind, Metric, Sample, Tier
+from wirewatch.core.types import LEVELS, Absent, Finding, Health, Sample, Tier, family
 from wirewatch.probe.collector import PROBE_NAME as PROBE
 from wirewatch.probe.model import ProbeMemory as Probes
 from wirewatch.verdict.drift.component import NAME as DRIFT
@@ -16,81 +16,56 @@ from wirewatch.verdict.drift.wiring import Graph, fingerprint
 from wirewatch.verdict.node import STAGES, Judged
 
 SUBJECT = ("rule", *LEVELS)
-BUILD = Metric(
+BUILD = family(
     "build_info",
-    Kind.INFO,
     ("version", "source"),
     "Version of the agent; source is `live`, `replay`, or `synthetic` for a recording that was changed.",
     tier=Tier.CORE,
 )
-HEALTH = Metric("health", Kind.GAUGE, ("health",), "1 for the node's health now.", tier=Tier.CORE)
-JOB_READY = Metric("job_ready", Kind.GAUGE, (), "1 when the next job may start on this node.", tier=Tier.CORE)
-SEVERITY = Metric(
+HEALTH = family("health", ("health",), "1 for the node's health now.", tier=Tier.CORE)
+JOB_READY = family("job_ready", (), "1 when the next job may start on this node.", tier=Tier.CORE)
+SEVERITY = family(
     "finding_severity",
-    Kind.GAUGE,
     SUBJECT,
     "1 degraded, 2 failed; held while its collector cannot read; no series when nothing is wrong.",
     tier=Tier.CORE,
 )
-SINCE = Metric(
-    "finding_since_timestamp_seconds",
-    Kind.GAUGE,
-    SUBJECT,
+SINCE = family(
+    "finding_since_timestamp_seconds", SUBJECT,
     "When the finding was first seen. What is UNKNOWN (`*.blind`: which GPU, link or collector cannot be "
-    "read) has this series and no severity.",
-    tier=Tier.CORE,
-)
-FINDINGS = Metric(
-    "findings",
-    Kind.GAUGE,
-    ("stage",),
+    "read) has this series and no severity.", tier=Tier.CORE,
+)  # fmt: skip
+FINDINGS = family(
+    "findings", ("stage",),
     "How many findings there are: live, latched (not seen, not repaired), on probation, aside (of running "
     "jobs), acknowledged and suppressed. The last three do not count for the verdict; the last two have no "
-    "other series.",
-    tier=Tier.CORE,
-)
-RELEASED = Metric(
+    "other series.", tier=Tier.CORE,
+)  # fmt: skip
+RELEASED = family(
     "released_until_timestamp_seconds",
-    Kind.GAUGE,
     (),
     "Until when `wirewatch release` holds; 0 when the GPUs are not released. UNKNOWN is expected meanwhile.",
     tier=Tier.CORE,
 )
-SUCCESS = Metric(
-    "collector_success",
-    Kind.GAUGE,
-    ("collector",),
-    "1 when the collector's last run succeeded in time.",
-    tier=Tier.CORE,
-)
-DURATION = Metric("collector_duration_seconds", Kind.GAUGE, ("collector",), "How long its last run took.")
-CPU = Metric(
+SUCCESS = family(
+    "collector_success", ("collector",), "1 when the collector's last run succeeded in time.", tier=Tier.CORE,
+)  # fmt: skip
+DURATION = family("collector_duration_seconds", ("collector",), "How long its last run took.")
+CPU = family(
     "collector_cpu_seconds_total",
-    Kind.COUNTER,
     ("collector",),
     "CPU time of its runs in the agent; that of NVML itself is in agent_cpu_seconds_total of `nvml`.",
 )
-LAST = Metric(
-    "collector_last_success_timestamp_seconds",
-    Kind.GAUGE,
-    ("collector",),
-    "When the collector last succeeded; 0 for never.",
-    tier=Tier.CORE,
-)
-FAILURES = Metric(
-    "collector_failures_total",
-    Kind.COUNTER,
-    ("collector",),
-    "Runs that failed or were overdue.",
-    tier=Tier.CORE,
-)
-APPLICABLE = Metric(
-    "collector_applicable",
-    Kind.GAUGE,
-    ("collector",),
-    "1 when this node has something for it to watch.",
-    tier=Tier.CORE,
-)
+LAST = family(
+    "collector_last_success_timestamp_seconds", ("collector",),
+    "When the collector last succeeded; 0 for never.", tier=Tier.CORE,
+)  # fmt: skip
+FAILURES = family(
+    "collector_failures_total", ("collector",), "Runs that failed or were overdue.", tier=Tier.CORE,
+)  # fmt: skip
+APPLICABLE = family(
+    "collector_applicable", ("collector",), "1 when this node has something for it to watch.", tier=Tier.CORE,
+)  # fmt: skip
 METRICS = (
     BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST, FAILURES,
     APPLICABLE,

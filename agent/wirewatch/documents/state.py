@@ -49,7 +49,7 @@ HintKind = Literal["slow_gpu", "uneven_work", "slower_collectives", "late_gpu", 
 
 @dataclass(frozen=True, slots=True)
 class ReportedHint:
-    """What a running job shows of a part, which changes no verdict; `text` has the figures.
+    """A running job's hint about a part, which changes no verdict; `text` has the figures.
 
     `kind`: `slow_gpu` never waits for its peers at equal work; `uneven_work` is a GPU that has more work and
     is not slow; of `slower_collectives` the plateau on NVLink fell below the job's own past; `late_gpu` and

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from wirewatch.core.hostlist import natural
+from wirewatch.core.statistics import grouped
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import (
     CollectorAge,
@@ -19,7 +21,6 @@ from wirewatch.documents.jobs import ExplainedJob, JobsDocument
 from wirewatch.documents.probes import ProbeDocument, ProbesDocument
 from wirewatch.documents.state import PREFIX, CollectorState, FindingsDocument, StateDocument
 from wirewatch.jobs.explain.spending import ledger_shares
-from wirewatch.verdict.drift.wiring import natural
 
 ALL_REDUCE = "all_reduce"
 
@@ -65,9 +66,8 @@ class SeriesIndex:
     """The newest samples of a state, by name without prefix; a collector that cannot read now has none."""
 
     def __init__(self, collectors: Iterable[CollectorState]) -> None:
-        self._series: dict[str, list[tuple[Mapping[str, str], float]]] = {}
-        for one in (sample for collector in collectors for sample in collector.samples):
-            self._series.setdefault(one.name.removeprefix(PREFIX), []).append((one.labels, one.value))
+        every = (one for collector in collectors for one in collector.samples)
+        self._series = grouped((one.name.removeprefix(PREFIX), (one.labels, one.value)) for one in every)
 
     def every(self, name: str) -> Sequence[tuple[Mapping[str, str], float]]:
         """Labels and value of each series of this name."""

@@ -1,7 +1,7 @@
 """The verdict as a small file of lines, which a gate reads without Python: docs/verdict-file.md.
 
-A shell must be able to check all of it by itself: plain text of a fixed order, whole seconds, its length and
-its time again at the end, so that half of it, or of two of them, is nothing.
+A shell must be able to check all of it by itself. So it is plain text of a fixed order with whole seconds.
+Its length and time stand at the end again, by which half a file, or halves of two, are refused.
 """
 
 from dataclasses import dataclass

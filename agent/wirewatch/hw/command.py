@@ -36,7 +36,7 @@ class Programs:
         self._stuck: subprocess.Popen[bytes] | None = None
 
     def run(self, command: Sequence[str], deadline: float) -> Output | Absent:
-        """What a program of the search path printed; MISSING where no program has that name."""
+        """Run a program of the search path; MISSING where no program has that name."""
         name = command[0]
         program = shutil.which(name, path=self._search)
         if program is None:

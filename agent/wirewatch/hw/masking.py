@@ -111,7 +111,7 @@ class Masker:
         return row
 
     def _without_hosts(self, value: Any) -> Any:
-        """What RAS says without the addresses of its hosts and the numbers of users."""
+        """The answer of RAS without the addresses of its hosts and the numbers of users."""
         if isinstance(value, list):
             return [self._without_hosts(one) for one in value]
         if not isinstance(value, Mapping):

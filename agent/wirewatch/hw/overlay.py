@@ -91,7 +91,7 @@ def _die() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What `hang`, `slow` and `crash` do: `wait` lets so many seconds pass, `die` ends whoever asks."""
+    """The acts of `hang`, `slow` and `crash`: `wait` lets so many seconds pass, `die` ends whoever asks."""
 
     wait: Callable[[float], None] = time.sleep
     die: Callable[[], None] = _die

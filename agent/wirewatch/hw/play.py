@@ -62,7 +62,7 @@ class PlayClock:
 
     @contextmanager
     def within(self, seconds: float, error: type[BaseException] = PlayOverdue) -> Iterator[None]:
-        """Whatever waits inside of the block raises `error` once so many seconds have passed."""
+        """Raise `error` in a wait inside of the block once so many seconds have passed."""
         outer = self._end
         self._end = min(outer, (self._played + seconds, error), key=lambda end: end[0])
         try:
@@ -115,7 +115,7 @@ class PlayedChild:
 
 
 def effects(clock: PlayClock) -> Effects:
-    """What `hang`, `slow` and `crash` of an overlay do to a play."""
+    """Effects of `hang`, `slow` and `crash` of an overlay on a play."""
 
     def die() -> None:
         raise ChildDied("the NVML process died (SIGSEGV)")

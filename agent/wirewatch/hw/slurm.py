@@ -209,7 +209,7 @@ def in_hostlist(node: str, hosts: str) -> bool:
 
 
 def unseen(node: SlurmNode, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
-    """What holds GPUs of the node beside these jobs, if anything does."""
+    """The holders of GPUs of the node beside these jobs, if there are any."""
     known = [job.gpus for job in jobs if job.gpus is not None]
     if len(known) < len(jobs):
         return None

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from wirewatch import __version__
 from wirewatch.client import HttpReply, NotHttp, exchange, left
-from wirewatch.core.types import Kind, Metric, Sample, Tier, Unusable, whole
+from wirewatch.core.types import Sample, Tier, Unusable, family, whole
 from wirewatch.core.words import stamp
 from wirewatch.kubernetes.condition import TYPE, Condition, ConditionStatus, shortened
 
@@ -44,7 +44,7 @@ class ApiEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ApiAccess:
-    """What one request needs; `addresses` are numeric, in the order in which they are tried."""
+    """The needs of one request; `addresses` are numeric, in the order in which they are tried."""
 
     token: str
     tls: ssl.SSLContext
@@ -273,21 +273,17 @@ class Pace:
 
 
 _UNDRAWN = "Kubernetes only, where kube-state-metrics shows node conditions"
-STATUS = Metric(
-    "node_condition_status", Kind.GAUGE, ("status",),
+STATUS = family("node_condition_status", ("status",),
     "1 for the status of the node condition that the agent reports; all 0 while there is none.",
     undrawn=_UNDRAWN,
 )  # fmt: skip
-TRANSITION = Metric(
-    "node_condition_last_transition_timestamp_seconds", Kind.GAUGE, (),
+TRANSITION = family("node_condition_last_transition_timestamp_seconds", (),
     "Since when the node condition has this status; 0 while there is none.", undrawn=_UNDRAWN,
 )  # fmt: skip
-UPDATED = Metric(
-    "node_condition_last_update_timestamp_seconds", Kind.GAUGE, (),
+UPDATED = family("node_condition_last_update_timestamp_seconds", (),
     "When the API server last accepted the node condition; 0 for never.", undrawn=_UNDRAWN, tier=Tier.CORE,
 )  # fmt: skip
-UPDATES = Metric(
-    "node_condition_updates_total", Kind.COUNTER, ("result",), "Requests to the API server, by result.",
+UPDATES = family("node_condition_updates_total", ("result",), "Requests to the API server, by result.",
     undrawn=_UNDRAWN,
 )  # fmt: skip
 METRICS = (STATUS, TRANSITION, UPDATED, UPDATES)
@@ -303,7 +299,7 @@ class ConditionReport:
 
 
 def outcome_of(reply: HttpReply, now: float) -> Outcome:
-    """What a reply means that came at `now`, Unix seconds."""
+    """The meaning of a reply that came at `now`, Unix seconds."""
     if 200 <= reply.status < 300:  # noqa: PLR2004
         return Outcome(RequestResult.OK)
     result = _BY_STATUS.get(reply.status)

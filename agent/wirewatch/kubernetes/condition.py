@@ -158,18 +158,14 @@ def _next(memory: ConditionMemory, view: View, holds: Holds) -> ConditionStatus 
     if now is ConditionStatus.FALSE:
         return now if held(memory.failed, holds.failed) else None
     if now is ConditionStatus.TRUE:
-        soon = before is None or _after_release(memory, holds)
+        # An operator ordered a release: soon after it the node was ready again.
+        soon = before is None or 0 <= memory.ready - memory.released <= holds.failed
         return now if held(memory.ready, holds.failed if soon else holds.recovered) else None
     if view.reason == RELEASED:
         # An operator ordered it: no hold is needed.
         return now
     was_failed = before is not None and before.status is ConditionStatus.FALSE
     return now if held(memory.not_failed if was_failed else memory.not_ready, holds.unknown) else None
-
-
-def _after_release(memory: ConditionMemory, holds: Holds) -> bool:
-    """Whether the node was ready again soon after a release, which an operator had ordered."""
-    return 0 <= memory.ready - memory.released <= holds.failed
 
 
 def _reason_and_message(judged: Judged, *, turning: bool) -> tuple[Health, str, str]:

@@ -202,13 +202,13 @@ class _Groups:
         return group
 
     def at_pointer(self, logged: LoggedFact, pointer: str) -> _Mark | None:
-        """What was last begun there, since memory is used again; else what was first."""
+        """The last that was begun there, since memory is used again; else the first."""
         marks = self._pointers.get((logged.process, pointer), [])
         before = bisect_left(marks, logged.at, key=lambda mark: mark.at)
         return marks[max(before - 1, 0)] if marks else None
 
     def of_thread(self, logged: LoggedFact) -> _CommGroup | None:
-        """What the thread is setting up, or else has set up last."""
+        """The communicator that the thread is setting up, or else has set up last."""
         before, _ = self._beside(logged)
         return self._set_up_by(logged) or (before.group if before else None)
 

@@ -1,4 +1,4 @@
-"""What a message of NCCL's log states: one fact for each form of text that is read here.
+"""Facts that messages of NCCL's log state: one for each form of text that is read here.
 
 NCCL cuts a message at 1023 characters, and a launcher or another rank may tear it: of what begins like a
 known form and does not go on so nothing follows. How messages are found in a text: `nccl.messages`.
@@ -194,7 +194,7 @@ _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _N = r"(\d{1,18})"
 _POINTER = r"(?P<pointer>0x[0-9a-f]{1,16})"
 _END = r"(?!\S)"
-"""What could go on in a torn line must end, or a part of it would pass for the whole."""
+"""Text that could go on in a torn line must end, or a part of it would pass for the whole."""
 _RANK = r"(\d{1,9})(?:\[(-?[0-9a-f]{1,16})\])?"
 _TRANSPORT = (
     r"P2P/(?:IPC|CUMEM|MNNVL|direct pointer|indirect/\d+\[[0-9a-f]+\])(?:/read)?(?:/CE)?"

@@ -26,7 +26,7 @@ _HAVE: Mapping[str, frozenset[str]] = {
 }
 """The algorithms that a collective has at all."""
 Allowed = Mapping[str, frozenset[str]]
-"""What each collective is left, by its name in a list."""
+"""The choices left to each collective, by its name in a list."""
 
 
 class ListError(ValueError):

@@ -23,7 +23,7 @@ NOWHERE: Process = ("", 0)
 BLOCK = 1 << 20
 """How many characters are looked at together, so that a torn host is known by lines that follow."""
 LONGEST = 1023
-"""What a message keeps of its text: NCCL cuts it there, and what is behind that is another program's."""
+"""The most text that a message keeps: NCCL cuts it there, and text behind that is another program's."""
 HOSTS = 20_000
 """How many processes are remembered with their hosts: those of a job of 20,000 GPUs."""
 

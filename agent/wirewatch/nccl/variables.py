@@ -50,12 +50,12 @@ def version_text(nccl: Version) -> str:
 
 
 def variable(name: str) -> Variable | None:
-    """What is known of a name; None for one that no version of NCCL reads."""
+    """Look up a name; None for a name that no version of NCCL reads."""
     return _variables().get(name)
 
 
 def reader(name: str) -> str:
-    """Who reads a name that NCCL does not: a plugin, a program, a build; empty where none is known."""
+    """The reader of a name that NCCL does not read: a plugin, a program, a build; empty for none known."""
     if name in _NAMES_OF_OTHERS:
         return _NAMES_OF_OTHERS[name]
     return next((who for start, who in _OTHERS.items() if name.startswith(start)), "")

@@ -96,7 +96,7 @@ def _facts(judged: Judged, kind: type[T]) -> T | None:
 
 
 def endings(judged: Judged, policy: VerdictPolicy) -> Mapping[str, str]:
-    """What ends each finding, in words, by its id."""
+    """Say what ends each finding, by its id."""
     entries, probe = judged.ledger.entries, judged.state.components.get(PROBE_NAME)
     watched = probe is not None and probe.applicable is not False
     every = judged.verdict.every

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from wirewatch.core.hostlist import natural
 from wirewatch.core.pci import Place
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, GpuPart, NicPart, Topology
@@ -13,7 +14,6 @@ from wirewatch.page.content import PageContent
 from wirewatch.page.hardware import blind, up_and_expected
 from wirewatch.page.model import Box, Drawing, DrawnWire, Style
 from wirewatch.page.tables import GpuName, Readings, plain
-from wirewatch.verdict.drift.wiring import natural
 
 STYLES: Mapping[Health, Style] = {"ok": "plain", "degraded": "warn", "unknown": "unknown", "failed": "bad"}
 PCIE = "pcie"

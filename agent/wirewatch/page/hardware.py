@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from wirewatch.collectors.nvlink import LINK_STATES
+from wirewatch.core.hostlist import natural
 from wirewatch.core.nvml import UP
 from wirewatch.core.words import GB, GBIT, count
 from wirewatch.documents.health import ReportedFinding
@@ -11,7 +12,6 @@ from wirewatch.page.content import PageContent
 from wirewatch.page.findings import APART
 from wirewatch.page.model import Cell, Column, Section, Sentence, Table
 from wirewatch.page.tables import TONES, GpuName, Part, Readings, known, number, plain, table, unique, unknown
-from wirewatch.verdict.drift.wiring import natural
 
 NO_MATTER = frozenset({"gpu_idle", "applications_clocks", "display_clocks"})
 """Reasons for low clocks that do not slow a job."""
@@ -102,7 +102,7 @@ def ports_section(here: Readings) -> Section:
 
 
 def _carried(carried: Sequence[Series]) -> Table:
-    """What NCCL carried by each port alone, in the newest probe of it."""
+    """NCCL's rate by each port alone, in the newest probe of it."""
     found = ((one.labels, number(f"{one.value / GB:.1f}")) for one in carried)
     rows = [(Cell(f"{at['device']} {at['port']}"), (Cell(at["gpudirect"]), rate)) for at, rate in found]
     heads = (Column("Port"), Column("GPUDirect"), Column("Each way", "GB/s", number=True))

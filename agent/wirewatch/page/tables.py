@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from wirewatch.core import words
 from wirewatch.core.collector import blind_rule
+from wirewatch.core.statistics import grouped
 from wirewatch.documents.health import Health, ReportedFinding
 from wirewatch.documents.state import PREFIX, CollectorState, Series, StateDocument
 from wirewatch.page.model import Cell, Column, Moment, Row, Sentence, Table, Tone
@@ -107,10 +108,8 @@ def plain(value: float) -> str:
 
 def readings(state: StateDocument) -> Readings:
     """The series and collectors of a state, by name."""
-    series: dict[str, list[Series]] = {}
-    for collector in state.collectors:
-        for one in collector.samples:
-            series.setdefault(one.name.removeprefix(PREFIX), []).append(one)
+    every = (one for collector in state.collectors for one in collector.samples)
+    series = grouped((one.name.removeprefix(PREFIX), one) for one in every)
     return Readings(series, {one.collector: one for one in state.collectors}, state.at)
 
 

@@ -59,7 +59,7 @@ _NO_FINDING: _Answers = {NOT_FOUND: {"model": RefusalDocument, "description": "N
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """What the interface reads of the daemon: callables give what it is now, the rest does not change."""
+    """The daemon as the interface reads it: callables give it as it is now, the rest does not change."""
 
     node: Callable[[], Judged]
     turning: Callable[[], bool]
@@ -85,23 +85,11 @@ class DaemonView:
         return documents.DaemonStatus(self.now(), self.mono(), self.turning(), self.released_until(), fresh)
 
 
-@dataclass(frozen=True, slots=True)
-class PageSource:
-    """What the page shows beside the state; `source` is live, replay or synthetic."""
-
-    source: str
-    policy: Callable[[], VerdictPolicy] = VerdictPolicy
-    place: PageContext = field(default_factory=PageContext)
-    answers: HeldAnswers = field(default_factory=HeldAnswers)
-
-
 class PageCache:
     """Renders pages in a thread, so that /livez and /metrics are answered meanwhile; keeps the newest."""
 
-    def __init__(
-        self, node: Callable[[], Judged], daemon: Callable[[], documents.DaemonStatus], about: PageSource
-    ) -> None:
-        self._node, self._daemon, self._about = node, daemon, about
+    def __init__(self, status: DaemonView) -> None:
+        self._status = status
         self._one = asyncio.Lock()
         self._last: tuple[Judged, int, str, RenderedPage] | None = None
 
@@ -109,11 +97,11 @@ class PageCache:
         """The page now; ages are in whole seconds, so a page that was made in this second is still right."""
         chosen = choice(refresh)
         async with self._one:
-            judged, daemon = self._node(), self._daemon()
+            judged, daemon = self._status.node(), self._status.daemon()
             second, last = int(daemon.at), self._last
             if last is not None and last[0] is judged and last[1:3] == (second, chosen):
                 return last[3]
-            made = await asyncio.to_thread(rendered, judged, daemon, self._about, chosen)
+            made = await asyncio.to_thread(rendered, judged, daemon, self._status, chosen)
             self._last = (judged, second, chosen, made)
             return made
 
@@ -164,16 +152,17 @@ def application(status: DaemonView, route: type[APIRoute] = _Undescribed) -> Fas
     return app
 
 
-def rendered(judged: Judged, daemon: documents.DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
+def rendered(
+    judged: Judged, daemon: documents.DaemonStatus, status: DaemonView, refresh: str
+) -> RenderedPage:
     """The page of a state at a time; `refresh` as the URL has it."""
-    content = page_content(judged, daemon, about.source, about.policy(), about.place, about.answers)
+    content = page_content(judged, daemon, status.source, status.policy(), status.place, status.answers)
     return render(page(content), refresh)
 
 
 def _add_page(app: FastAPI, status: DaemonView) -> None:
     """Add the page at `/` and the runbook at `/docs` by the paths of its files; both not in OpenAPI."""
-    about = PageSource(status.source, status.policy, status.place, status.answers)
-    pages = PageCache(status.node, status.daemon, about)
+    pages = PageCache(status)
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def page_now(refresh: str = "") -> Response:
@@ -264,7 +253,7 @@ def _flag(good: bool, yes: str, no: str) -> JSONResponse:  # noqa: FBT001
 
 @dataclass(frozen=True, slots=True)
 class ControllerView:
-    """What is asked for at each request."""
+    """The controller as each request reads it."""
 
     samples: Callable[[], Iterable[Sample]]
     turning: Callable[[], bool]

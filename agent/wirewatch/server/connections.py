@@ -47,7 +47,7 @@ LOCAL = Bounds(of_one=32)
 
 
 class Phase(Enum):
-    """What a connection does: no request has come, the client sends a body or reads, or the agent works."""
+    """Phases of a connection: no request has come, the client sends a body or reads, or the agent works."""
 
     WAITING = auto()
     TRANSFER = auto()
@@ -74,11 +74,11 @@ class Admission:
 class Connections:
     """The connections of one listener.
 
-    Where there is no room, the client that has most of it gives way, with its oldest connection that waits
-    for a request, or else its oldest one that is slow to send or to read. Of clients with equally much, the
-    client that came most often lately gives way: else a scraper among hundreds that knock again and again
+    Where there is no room, the client with most of it gives way. It loses its oldest connection that waits
+    for a request, or else its oldest that is slow to send or to read. Of clients with equally much, the
+    client that came most often lately gives way. Else a scraper among hundreds that knock again and again
     would lose its place before its request is here. A client takes from others only while it has less than
-    they, so that none keeps out another by what it does not use.
+    they: none keeps out another by connections that it does not use.
     """
 
     counts: WebCounts

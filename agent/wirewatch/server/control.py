@@ -92,7 +92,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.release.1": RELEASE}
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the daemon does by order.
+    """The acts that the daemon does by order.
 
     `release` takes seconds and the operator's name, `resume` the name, `of_finding` how an id begins. The
     last three raise OrderError for an order that cannot be carried out.
@@ -107,7 +107,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Probing:
-    """What the prober does by order.
+    """The acts that the prober does by order.
 
     `attempt` takes the wanted probe and an awaitable that ends when the client has gone; `may` says whether a
     process may send orders.
@@ -191,7 +191,7 @@ def prober_application(probing: Probing) -> FastAPI:
 def _probing(app: FastAPI, probing: Probing) -> None:
     @app.post(remote.FACTS)
     async def look(request: Request) -> Response:
-        """Which processes use the GPUs."""
+        """Find the processes that use the GPUs."""
         order = await _accepted_order(request, remote.FACTS_REQUEST, probing)
         return _json(remote.FACTS_ANSWER, await probing.look(order))
 

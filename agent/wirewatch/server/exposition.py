@@ -132,8 +132,8 @@ class Exposition:
     ) -> Rendered:  # fmt: skip
         """The answer to a request with these headers Accept and Accept-Encoding.
 
-        Each part is compressed once a change, not once a scrape: its blocks of deflate stand one after the
-        other in one stream (RFC 1951 allows that, as each begins on a byte and refers to nothing before it).
+        Each part is compressed once a change, not once a scrape. Their blocks of deflate make one stream: RFC
+        1951 allows that, as each begins on a byte and refers to nothing before it.
         """
         as_openmetrics = takes_openmetrics(accept)
         texts = (self._open if as_openmetrics else self._plain)[tier or self._tier]

@@ -87,7 +87,9 @@ def guarded(application: Application, web: PortGuard) -> Application:
 
     async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         settings = web.settings()
-        send = _with_headers(send, (*settings.headers, *_closing(scope, settings)))
+        # Where its TLS settings have changed, a client might keep an old certificate for ever.
+        closing = () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
+        send = _with_headers(send, (*settings.headers, *closing))
         refusal = await _refusal(scope, settings, web)
         if refusal is None:
             await application(scope, receive, send)
@@ -105,11 +107,6 @@ def guarded(application: Application, web: PortGuard) -> Application:
 def is_loopback(address: str) -> bool:
     """Whether a numeric address is a loopback address."""
     return ip_address(address.partition("%")[0]).is_loopback
-
-
-def _closing(scope: Scope, settings: Settings) -> Headers:
-    """Close a connection whose TLS settings have changed: a client might keep an old certificate for ever."""
-    return () if scope["state"].get(TLS) is settings.tls else ((b"connection", b"close"),)
 
 
 async def _refusal(scope: Scope, settings: Settings, web: PortGuard) -> WebRefusal | None:

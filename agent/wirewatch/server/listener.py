@@ -152,11 +152,7 @@ class HttpServer:
 
 
 def _client(accepted: socket.socket) -> tuple[Admission, Peer | None]:
-    """A place for the client of a connection: for its user at a unix socket, else for its address.
-
-    Raises:
-        OSError: it has gone.
-    """
+    """A place for a client: its user at a unix socket, else its address; OSError where it has gone."""
     # Until there is a transport: the handshake sees that and closes it.
     end = partial(_hang_up, accepted)
     if accepted.family == socket.AF_UNIX:

@@ -123,8 +123,8 @@ class Passwords:
     def _displaced(self, address: str) -> PasswordCheck | None:
         """The waiting check that gives way to one of this address; None for none.
 
-        Of an address that was never right, and of that with most; by lot among equals, so that in a flood
-        from ever new addresses each has a chance that does not depend on its moment.
+        It is of an address that was never right, and has most of them. Among equals a lot decides: in a flood
+        from ever new addresses each has a chance, whatever its moment.
         """
         waiting = Counter(check.address for check in self._waiting)
         ranks = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from wirewatch.core.types import Kind, Metric, NotText, Sample, Tier, utf8
+from wirewatch.core.types import NotText, Sample, Tier, family, utf8
 from wirewatch.server.webconfig import Settings, WebConfigError, named_files, parse, readable, settings
 
 log = logging.getLogger(__name__)
@@ -28,27 +28,18 @@ REASONS: Mapping[str, str] = {
 }
 LOG_INTERVAL = 60.0
 """Seconds between two log lines for one reason: a client that fails all the time must not fill the disk."""
-REFUSED = Metric(
-    "web_refused_total",
-    Kind.COUNTER,
-    ("reason",),
-    "Connections and requests refused at the port and at the local socket.",
-)
-RELOADED = Metric(
-    "web_config_last_reload_success",
-    Kind.GAUGE,
-    (),
+REFUSED = family(
+    "web_refused_total", ("reason",), "Connections and requests refused at the port and at the local socket.",
+)  # fmt: skip
+RELOADED = family(
+    "web_config_last_reload_success", (),
     "1 when the web configuration and the files that it names could be used when they were last read; at 0 "
-    "the settings before still hold. No series without a web configuration.",
-    tier=Tier.CORE,
-)
-RELOADED_AT = Metric(
-    "web_config_last_reload_success_timestamp_seconds",
-    Kind.GAUGE,
-    (),
-    "When they were last read and could be used.",
+    "the settings before still hold. No series without a web configuration.", tier=Tier.CORE,
+)  # fmt: skip
+RELOADED_AT = family(
+    "web_config_last_reload_success_timestamp_seconds", (), "When they were last read and could be used.",
     undrawn="files that nobody changes are read once",
-)
+)  # fmt: skip
 METRICS = (REFUSED, RELOADED, RELOADED_AT)
 
 

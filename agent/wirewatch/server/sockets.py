@@ -20,13 +20,10 @@ class ListenError(Unusable):
 
 
 def tcp(host: str, port: int) -> socket.socket:
-    """A listening TCP socket.
+    """A listening TCP socket; ListenError for an unknown host, an address in use or not ours.
 
     IPPROTO_TCP is named because asyncio sets TCP_NODELAY only on sockets that say so; without it replies
     wait 44 ms for a delayed acknowledgement.
-
-    Raises:
-        ListenError: unknown host, address in use or not ours.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -43,11 +40,8 @@ def tcp(host: str, port: int) -> socket.socket:
 def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.socket:
     """A listening unix socket; by default every user of this machine may connect, to ask.
 
-    `group`, by name or number, becomes the group of the socket.
-
-    Raises:
-        ListenError: the folder cannot be made or written, something else is there, or another agent answers
-            there; no such group.
+    `group`, by name or number, becomes the group of the socket. Raises ListenError: the folder cannot be made
+    or written, something else is there, or another agent answers there; no such group.
     """
     place = Path(path)
     wrong = unfit(path)
@@ -64,10 +58,9 @@ def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.sock
 
 
 def control(path: str) -> socket.socket:
-    """The socket for orders beside the one at `path`; only the daemon's own user may connect.
+    """The socket for orders beside the one at `path`, which only the daemon's own user may connect to.
 
-    Raises:
-        ListenError: see `local`; or `path` itself has its name.
+    Raises ListenError: see `local`; or `path` itself has its name.
     """
     place = control_path(path)
     if place == path:
@@ -99,7 +92,7 @@ def demo_path() -> str:
 
 
 def _why(error: OSError, port: int) -> str:
-    """What is wrong, and for a busy port what to do."""
+    """Say what is wrong, and for a busy port what to do."""
     if error.errno != errno.EADDRINUSE:
         return error.strerror or str(error)
     other = port + 1 if port < HIGHEST else port - 1

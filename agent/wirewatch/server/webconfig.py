@@ -40,7 +40,7 @@ class Settings:
         return bool(self.users or self.tokens)
 
     def loses(self, after: "Settings") -> str:
-        """What protection `after` would lose, in words; "" for nothing."""
+        """Say which protection `after` would lose; "" for none."""
         if self.tls and not after.tls:
             return "TLS"
         if self.certificate and not after.certificate:

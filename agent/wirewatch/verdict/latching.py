@@ -50,7 +50,7 @@ class _LedgerStep:
     ledger: Ledger
 
     def move(self, entry: Entry | None, live: tuple[str, Finding] | None) -> Entry | None:
-        """What becomes of one fault; None for nothing to remember."""
+        """Move one fault on; None for nothing to remember."""
         if live is None:
             return None if entry is None else self._unseen(entry)
         collector, finding = live

@@ -1,4 +1,4 @@
-"""What is remembered of faults: plain values, kept over restarts."""
+"""The memory of faults: plain values, kept over restarts."""
 
 import hashlib
 import math
@@ -138,7 +138,7 @@ DAY = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class VerdictPolicy(Strict):
-    """What becomes of a fault that is not seen any more. All times are times in which the daemon watched."""
+    """The fate of a fault that is not seen any more. All times are times in which the daemon watched."""
 
     latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "*.wrong_data")
     """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings ack`.
@@ -177,7 +177,7 @@ class VerdictPolicy(Strict):
     """The longest time for which a finding can be suppressed. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         seconds = ("settle", "probation", "recurrence", "longest_suppression", "flap_window")
         bad = [name for name in seconds if not 0 <= getattr(self, name) < math.inf]
         if bad:

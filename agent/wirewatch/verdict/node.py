@@ -7,16 +7,7 @@ from wirewatch.collectors.inventory import GPU_LOST
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import FAIL_ON, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.latching import covered
-from wirewatch.verdict.ledger import (
-    LOST,
-    Entry,
-    Key,
-    Ledger,
-    Stage,
-    Suppression,
-    key_of_finding,
-    name_of,
-)
+from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Stage, Suppression, key_of_finding, name_of
 from wirewatch.verdict.observation import found
 
 LIVE, LATCHED, PROBATION, ASIDE, ACKNOWLEDGED, SUPPRESSED = STAGES = (
@@ -221,7 +212,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
 
 
 def _held(entry: Entry) -> Standing:
-    """What is not seen now and counts all the same."""
+    """A fault that is not seen now and counts all the same."""
     probation = entry.stage is Stage.PROBATION
     unread = entry.stage is Stage.ACTIVE and entry.mono is None
     absent = "not seen now, because its part is not read" if unread else _ABSENT[entry.stage]

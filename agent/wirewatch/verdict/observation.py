@@ -1,4 +1,4 @@
-"""What a state shows about a part: whether it was read, and what the driver says about a GPU."""
+"""A part as a state shows it: whether it was read, and what the driver says about a GPU."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

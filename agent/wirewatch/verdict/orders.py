@@ -1,4 +1,4 @@
-"""What an operator may order about findings: acknowledge, suppress until a date, take that back. Pure."""
+"""An operator's orders about findings: acknowledge, suppress until a date, take that back. Pure."""
 
 from dataclasses import replace
 

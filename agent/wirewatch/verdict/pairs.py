@@ -1,4 +1,4 @@
-"""What a campaign of pairs found out about this node, as a component; an operator's step reports it here.
+"""A campaign's result about this node, as a component; an operator's step reports it here.
 
 Nothing here was measured by this node alone. A finding ends when a newer result clears the named part, when
 an operator acknowledges it, or when the result is old.
@@ -56,13 +56,11 @@ KEPT = Rule(
     rehearse="write nonsense to `pairs.json` of the state folder and restart the agent",
 )
 LOSS = family(
-    "pairs_loss_ratio",
-    ("kind", "way"),
+    "pairs_loss_ratio", ("kind", "way"),
     "The greatest share of the fleet's typical speed that pairs of nodes found lost, by what is slow (this "
     "node, a pair that it is in, its leaf) and direction; no series where nothing is.",
-    "every fabric but Ethernet",
-    undrawn="each loss is a finding, and findings are drawn",
-)
+    "every fabric but Ethernet", undrawn="each loss is a finding, and findings are drawn",
+)  # fmt: skip
 AGE = family(
     "pairs_result_timestamp_seconds",
     (),
@@ -96,7 +94,7 @@ class PairsLoss(_Reported):
 
 @dataclass(frozen=True, slots=True)
 class PairsPart(_Reported):
-    """What is slow: this node, a pair that it is in (`name` sends to `peer`), or its leaf.
+    """A slow part: this node, a pair that it is in (`name` sends to `peer`), or its leaf.
 
     `rail`: on this one alone. `across`: of a leaf, towards other leafs alone. `at`: when it was measured.
     """
@@ -112,7 +110,7 @@ class PairsPart(_Reported):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes two of them the same part, whenever it was measured."""
+        """The key by which two of them are the same part, whenever it was measured."""
         return (self.kind, self.name, self.peer, self.rail, self.across, self.measure)
 
     @property
@@ -124,7 +122,7 @@ class PairsPart(_Reported):
 
 @dataclass(frozen=True, slots=True)
 class PairsResult(_Reported):
-    """What one campaign says of this node; `at`: when it was measured, Unix seconds.
+    """One campaign's word on this node; `at`: when it was measured, Unix seconds.
 
     `member`: under which name it took part, `nodes`: how many nodes that name stands for. `judged`: all that
     was measured is known to be well but for `parts`; else it only adds them. `measured`: what every pair
@@ -149,7 +147,7 @@ class PairsResult(_Reported):
 
 
 def after(known: PairsResult | None, new: PairsResult) -> PairsResult:
-    """What holds once a newer result is reported: what it neither names nor clears stays."""
+    """The result that holds once a newer one is reported: parts that it neither names nor clears stay."""
     named = {part.key for part in new.parts}
     stay = () if known is None else known.parts
     kept = (part for part in stay if part.key not in named and not new.clears(part))
@@ -157,12 +155,12 @@ def after(known: PairsResult | None, new: PairsResult) -> PairsResult:
 
 
 def without(known: PairsResult, finds: tuple[str, Subject]) -> PairsResult:
-    """What holds once an operator has acknowledged the finding with this rule and subject."""
+    """The result that holds once an operator has acknowledged the finding with this rule and subject."""
     return replace(known, parts=tuple(part for part in known.parts if part.finds != finds))
 
 
 def unfit(result: PairsResult) -> str:
-    """What is wrong with a result of the right types, in words; empty for nothing."""
+    """Say what is wrong with a result of the right types; empty for nothing."""
     words = (word for part in result.parts for word in (part.name, part.peer, part.rail))
     if not all(name.isprintable() for name in (result.member, *result.partners, *words)):
         return "a name that cannot be printed"
@@ -181,15 +179,15 @@ class PairsOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class PairsPolicy(Strict):
-    """What a result of pairs of nodes makes of this node."""
+    """Limits by which a result of pairs of nodes makes this node FAILED, or is too old."""
 
     failed: float = FAILED_LOSS
-    """What the node has lost of its speed from which on it is FAILED, above 0 and at most 1. [share]"""
+    """Loss of the node's speed from which on it is FAILED, above 0 and at most 1. [share]"""
     lasts: float = DAY
     """How long a result holds, from when it was measured. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         if not 0 < self.failed <= 1:
             return "must be above 0 and at most 1: 'failed'"
         return "" if 0 < self.lasts < math.inf else "must be above 0: 'lasts'"
@@ -207,7 +205,7 @@ class PairsResultHolder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeldResult:
-    """What is held; `trouble`: why what was kept cannot be used, empty where it can."""
+    """The result that is held; `trouble`: why what was kept cannot be used, empty where it can."""
 
     result: PairsResult | None = None
     trouble: str = ""

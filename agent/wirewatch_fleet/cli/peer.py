@@ -62,19 +62,13 @@ def peer(
 
 def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) -> "PeerAnswer":
     """The answer of this node, which a signal ends early."""
-    from wirewatch.cli.hardware import live
+    from wirewatch.cli.hardware import live, own_state
     from wirewatch.signals import SIGNALS
-    from wirewatch.statefolder import StateError, open_state_for_command, state_directory
     from wirewatch_fleet.rounds.peer import PeerRequest, take_part
 
     ended: list[str] = []
     with ExitStack() as stack:
-        state = None
-        try:
-            state = open_state_for_command(state_directory(config.state.directory))
-        except StateError as error:
-            click.echo(f"wirewatch: {error}; no lock is respected", err=True)
-        hardware, nvml = live(config, state=state)
+        hardware, nvml = live(config, state=own_state(config))
         stack.callback(nvml.stop)
         stack.enter_context(
             SIGNALS.taken(stop=lambda by: ended.append(f"ended by {by}"), reload=lambda: None)

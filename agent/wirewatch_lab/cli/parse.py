@@ -184,10 +184,8 @@ def _node(
     topology: str | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
 ) -> Node:
     """The node of the options. Raises UsageError: they do not go together."""
-    if (replay or overlays or config_file) and topology not in {None, HERE}:
+    if (replay or config_file) and topology not in {None, HERE}:
         raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     return Node(config_file, replay, tuple(overlays))
 
 

@@ -14,7 +14,7 @@ import click
 from wirewatch import __version__
 from wirewatch.catalogue import discover
 from wirewatch.cli.groups import examples
-from wirewatch.cli.hardware import live
+from wirewatch.cli.hardware import live, own_state
 from wirewatch.cli.options import FiniteNumber, WholeNumber, config_option
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
@@ -28,7 +28,6 @@ from wirewatch.probe.gate import GateFacts, Refusal, SkipReason, Stillness
 from wirewatch.probe.setup import ProbeRequest, prepare, read_scene
 from wirewatch.probe.workfolder import remove_left_folders
 from wirewatch.signals import SIGNALS
-from wirewatch.statefolder import StateError, StateFolder, open_state_for_command, state_directory
 from wirewatch_lab.cli.compare import print_comparison, read_study
 from wirewatch_lab.cli.grids import Numbers, Sizes, Varied, Words
 from wirewatch_lab.study.curve import AUTO, Configuration, KnownRates, known_rates
@@ -293,7 +292,7 @@ def _permitted(config: Config, options: SweepOptions, owner: str | None) -> Iter
     ranks = max(options.ranks, default=config.probe.ranks)
     probing = replace(config.probe, engine=engine, ranks=ranks, settle=0.0)  # type: ignore[arg-type]
     with ExitStack() as stack:
-        hardware, nvml = live(config, state=_state(config))
+        hardware, nvml = live(config, state=own_state(config))
         stack.callback(nvml.stop)
         other = stack.enter_context(hardware.probe.lock())
         wanted = ProbeRequest(probing, "command", expectations(config).nvlink_links, owner)
@@ -305,15 +304,6 @@ def _permitted(config: Config, options: SweepOptions, owner: str | None) -> Iter
             yield None
         else:
             yield Allowed(hardware, order, prepared.facts)
-
-
-def _state(config: Config) -> StateFolder | None:
-    """The state folder, for the lock alone."""
-    try:
-        return open_state_for_command(state_directory(config.state.directory))
-    except StateError as error:
-        click.echo(f"wirewatch: {error}; no lock is respected", err=True)
-        return None
 
 
 def _run(config: Config, allowed: Allowed, file: SweepFile, wish: Wish | None) -> SweepEnd:

@@ -154,7 +154,7 @@ def test_of_a_node_that_cannot_be_read_nothing_is_expected(
     [
         (("--config", "c", "--topology", "h200x8"), "leave --topology out"),
         (("--replay", "h200x8", "--topology", "h200x8"), "leave --topology out"),
-        (("--overlay", "x", "--topology", "h200x8"), "leave --topology out"),
+        (("--replay", "h200x8", "--overlay", "x", "--topology", "h200x8"), "leave --topology out"),
         (("--overlay", "x"), "give --replay too"),
         (("--overlay", "x", "--topology", "here"), "give --replay too"),
         (("--topology", "nowhere"), "nowhere: neither a recording nor a document"),

@@ -18,6 +18,7 @@ from tests.node.cli.checks import noted
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
+from wirewatch.cli.hardware import own_state
 from wirewatch.config import Config
 from wirewatch.core.probe import NOT_KNOWN
 from wirewatch.core.types import Absent, Why
@@ -366,7 +367,7 @@ def test_gpus_are_had_while_the_lock_is(
     order = Refusal(SkipReason.BUSY, refusal) if refusal else "order"
     monkeypatch.setattr(module, "remove_left_folders", lambda: done.append("removed"))
     monkeypatch.setattr(module, "live", lambda _, state: (hardware, nvml))  # noqa: ARG005
-    monkeypatch.setattr(module, "_state", lambda _: None)
+    monkeypatch.setattr(module, "own_state", lambda _: None)
     wanted: list[Any] = []
     answer = SimpleNamespace(order=order, facts="facts")
     monkeypatch.setattr(module, "prepare", lambda _, asked, __: noted(wanted, asked, answer))
@@ -383,10 +384,12 @@ def test_gpus_are_had_while_the_lock_is(
 def test_without_a_state_folder_no_lock_is_respected(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert private("state")(Config()).directory == tmp_path / "state"
+    state = own_state(Config())
+    assert state is not None
+    assert state.directory == tmp_path / "state"
     (tmp_path / "file").touch()
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "file"))
-    assert private("state")(Config()) is None
+    assert own_state(Config()) is None
     assert "no lock is respected" in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ from wirewatch.cli.topology import expect_section
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Unusable
 
-OK, FAILED, CONFIG = 0, 2, 78
+OK, FAILED, USAGE, CONFIG = 0, 2, 64, 78
 DEMO = "demo-dgx-h200"
 
 
@@ -34,6 +34,11 @@ def test_a_node_that_is_not_well_says_nothing_but_why(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (FAILED, "")
     (line,) = [text for text in done.stderr.splitlines() if text.startswith("wirewatch: ")]
     assert line.startswith("wirewatch: no [expect] is made of a node that is FAILED: nvlink.link_down:")
+
+
+def test_an_overlay_without_its_recording_is_refused() -> None:
+    done = run_wirewatch("topology", "expect", "--overlay", "nvlink-link-down")
+    assert (done.returncode, done.stdout) == (USAGE, "")
 
 
 def test_ports_of_one_rate_have_it_and_counts_that_differ_are_left_out() -> None:

@@ -84,7 +84,7 @@ def test_a_recording_can_be_changed_and_nothing_else(
 ) -> None:
     served = Served(monkeypatch)
     code, text = served.run(*words)
-    assert (code, "change a recording" in text) == ((USAGE, True) if node is None else (0, False))
+    assert (code, "give --replay too" in text) == ((USAGE, True) if node is None else (0, False))
     assert (node in served.notes) is (node is not None)
 
 

@@ -61,7 +61,7 @@ def config(folder: Path, text: str = "") -> Any:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--overlay", "x"), "--overlay and --loop change a recording"),
+        (("--overlay", "x"), "--overlay changes a recording"),
         (("--loop",), "give --replay too"),
         (("--rings", "/r"), "--rings goes with --replay"),
         (("--listen", "x"), "--listen: 'x' is not HOST:PORT"),
@@ -263,7 +263,7 @@ def test_a_history_makes_probes_persistent_where_there_is_a_state_folder(
     done: list[str] = []
     monkeypatch.setattr(module, "remember", lambda *_, **__: done.append("remembered"))
     monkeypatch.setattr(module, "persistent", lambda made, *_: noted(done, "persistent", made))
-    monkeypatch.setattr(module, "load_result", lambda path, _: done.append(path.name))
+    monkeypatch.setattr(module, "read_result", lambda path, _: done.append(path.name))
     state = open_state(tmp_path / "s") if kept else None
     keeping = module.Keeping(state)
     with ExitStack() as stack:

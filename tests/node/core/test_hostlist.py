@@ -67,6 +67,10 @@ def test_any_names_come_back(names: set[str]) -> None:
     assert sorted(names, key=natural) == sorted(sorted(names), key=natural)
 
 
+def test_names_are_in_the_order_of_their_numbers() -> None:
+    assert sorted(["mlx5_10", "mlx5_9", "ibp1"], key=natural) == ["ibp1", "mlx5_9", "mlx5_10"]
+
+
 @pytest.mark.skipif(shutil.which("scontrol") is None, reason="Slurm is not installed")
 def test_scontrol_agrees(tmp_path: Path) -> None:
     config = tmp_path / "slurm.conf"

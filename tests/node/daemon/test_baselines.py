@@ -32,7 +32,6 @@ from wirewatch.daemon.baselines import (
     BaselineStore,
     LoadedBaseline,
     foreign,
-    load_baseline,
     read_baseline,
     save_baseline,
 )
@@ -70,7 +69,7 @@ def aside(path: Path) -> list[Path]:
 
 def returned(path: Path, baseline: Baseline) -> Baseline:
     assert save_baseline(path, baseline, AT) == ""
-    loaded = load_baseline(path, AT)
+    loaded = read_baseline(path, AT)
     assert loaded.trouble == ""
     assert loaded.baseline is not None
     return loaded.baseline
@@ -130,15 +129,15 @@ def test_a_node_that_is_not_known_whole_has_no_name(path: Path) -> None:
 
 
 def test_no_file_is_no_trouble(path: Path) -> None:
-    assert load_baseline(path, AT) == LoadedBaseline(None, "")
+    assert read_baseline(path, AT) == LoadedBaseline(None, "")
     path.symlink_to(path.parent / "nowhere")
-    assert load_baseline(path, AT) == LoadedBaseline(None, "")
+    assert read_baseline(path, AT) == LoadedBaseline(None, "")
     assert returned(path, BASELINE) == BASELINE
 
 
 def test_keys_that_a_later_agent_adds_are_no_harm(path: Path) -> None:
     path.write_bytes(changed(lambda told: told["baseline"].update(colour="red")))
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
 
 
 # Files that are not ours
@@ -204,7 +203,7 @@ def test_what_cannot_be_understood_is_put_aside_and_named(
 ) -> None:
     content, says = NOT_OURS[name]
     path.write_bytes(content)
-    loaded = load_baseline(path, AT)
+    loaded = read_baseline(path, AT)
     (kept,) = aside(path)
     assert kept.read_bytes() == content
     assert list(path.parent.iterdir()) == [kept]
@@ -213,26 +212,26 @@ def test_what_cannot_be_understood_is_put_aside_and_named(
     assert loaded.trouble.startswith(f"{path}: ")
     assert loaded.trouble.endswith(f"; kept as {kept}")
     assert loaded.trouble in caplog.text
-    assert load_baseline(path, AT) == LoadedBaseline(None, "")
+    assert read_baseline(path, AT) == LoadedBaseline(None, "")
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(LIMIT + 1)
-    assert "larger than 16 MiB" in load_baseline(path, AT).trouble
+    assert "larger than 16 MiB" in read_baseline(path, AT).trouble
     assert aside(path)[0].stat().st_size == LIMIT + 1
 
 
 def test_a_folder_in_its_place_is_put_aside(path: Path) -> None:
     path.mkdir()
     (path / "inside").write_text("kept")
-    assert "Is a directory" in load_baseline(path, AT).trouble
+    assert "Is a directory" in read_baseline(path, AT).trouble
     assert (aside(path)[0] / "inside").read_text() == "kept"
 
 
 def test_a_pipe_in_its_place_is_not_waited_for(path: Path) -> None:
     os.mkfifo(path)
-    assert "not a file" in load_baseline(path, AT).trouble
+    assert "not a file" in read_baseline(path, AT).trouble
     assert aside(path)[0].is_fifo()
 
 
@@ -241,7 +240,7 @@ def test_a_name_that_is_taken_is_not_overwritten(path: Path) -> None:
     nowhere.symlink_to(path.parent / "nowhere")
     for content in (b"first", b"second", b"third"):
         path.write_bytes(content)
-        load_baseline(path, AT)
+        read_baseline(path, AT)
     assert nowhere.is_symlink()
     assert [one.read_bytes() for one in aside(path)[1:]] == [b"first", b"second", b"third"]
 
@@ -251,18 +250,18 @@ def test_when_all_names_are_taken_the_file_is_left(path: Path, monkeypatch: pyte
     for number in range(1000):
         path.with_name(f"baseline.json.corrupt-{int(AT) + number}").touch()
     path.write_bytes(b"last")
-    assert load_baseline(path, AT).trouble.endswith(
+    assert read_baseline(path, AT).trouble.endswith(
         "; it cannot be moved out of the way: 1000 names are taken"
     )
     assert path.read_bytes() == b"last"
     clock = Counting()
-    store = BaselineStore(path, clock, load_baseline(path, AT))
+    store = BaselineStore(path, clock, read_baseline(path, AT))
     put(store, BASELINE)
     assert until(lambda: clock.asked > 3)
     assert path.read_bytes() == b"last"
     path.with_name(f"baseline.json.corrupt-{int(AT)}").unlink()
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
     assert path.with_name(f"baseline.json.corrupt-{int(AT)}").read_bytes() == b"last"
 
 
@@ -275,9 +274,9 @@ def test_reading_moves_nothing(path: Path) -> None:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from wirewatch.daemon.baselines import load_baseline
+from wirewatch.daemon.baselines import read_baseline
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(load_baseline(Path(sys.argv[1]), float(sys.argv[2])).trouble)
+print(read_baseline(Path(sys.argv[1]), float(sys.argv[2])).trouble)
 """
 
 
@@ -292,7 +291,7 @@ def test_a_file_that_may_not_be_read_is_named_and_left() -> None:
         assert run(AS_NOBODY, str(path), str(AT)).stdout == (
             f"{path}: {denied}; it cannot be moved out of the way: {denied}\n"
         )
-        assert load_baseline(path, AT).baseline == BASELINE
+        assert read_baseline(path, AT).baseline == BASELINE
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -307,7 +306,7 @@ def checked(place: Path, content: bytes) -> None:
         old.unlink()
     path = place / "baseline.json"
     path.write_bytes(content)
-    loaded = load_baseline(path, AT)
+    loaded = read_baseline(path, AT)
     (left,) = place.iterdir()
     assert left.read_bytes() == content
     assert (left == path) == (loaded.baseline is not None) == (loaded.trouble == "")
@@ -385,7 +384,7 @@ def test_no_edit_raises_or_is_lost(folder: Path, edits: list[tuple[tuple[Any, ..
 def test_what_would_not_be_read_again_is_not_written(baseline: Baseline, says: str, path: Path) -> None:
     save_baseline(path, BASELINE, AT)
     assert save_baseline(path, baseline, AT) == f"{path}: not written: {says}"
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
 
 
 CRASHES = {
@@ -415,7 +414,7 @@ def test_a_crash_leaves_the_old_file(when: str, path: Path) -> None:
     save_baseline(path, BASELINE, AT)
     done = run(IMPORTS + CRASHES[when] + SAVE_LESS, str(path), str(AT))
     assert (done.returncode < 0, done.stdout) == (True, "")
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
     assert returned(path, OTHER) == OTHER
     assert list(path.parent.iterdir()) == [path]
 
@@ -426,13 +425,13 @@ def test_a_file_that_may_not_be_so_large_is_reported_and_the_old_one_left(path: 
     done = run(IMPORTS + limit + SAVE_LESS, str(path), str(AT))
     assert done.stdout == f"{path}: File too large\n"
     assert list(path.parent.iterdir()) == [path]
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
 
 
 def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "none" / "baseline.json"
     assert save_baseline(path, BASELINE, AT) == f"{path}: No such file or directory"
-    assert load_baseline(path, AT) == LoadedBaseline(None, "")
+    assert read_baseline(path, AT) == LoadedBaseline(None, "")
 
 
 # Whose it is
@@ -506,17 +505,17 @@ def test_what_is_put_holds_and_is_written(path: Path) -> None:
     put(store, BASELINE)
     assert store.baseline is BASELINE
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
     put(store, OTHER)
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == OTHER
+    assert read_baseline(path, AT).baseline == OTHER
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_what_was_loaded_holds_and_is_not_written_again(path: Path) -> None:
     save_baseline(path, BASELINE, AT)
     before = written(path)
-    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    store = BaselineStore(path, StillClock(), read_baseline(path, AT))
     assert held(store) == (BASELINE, "")
     assert store.flush(0.0)
     assert written(path) == before
@@ -524,13 +523,13 @@ def test_what_was_loaded_holds_and_is_not_written_again(path: Path) -> None:
 
 def test_trouble_stands_until_something_is_put(path: Path) -> None:
     path.write_bytes(b"garbage")
-    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    store = BaselineStore(path, StillClock(), read_baseline(path, AT))
     assert (store.baseline, "garbage" in store.trouble) == (None, False)
     assert store.trouble.startswith(f"{path}: Invalid JSON")
     put(store, BASELINE)
     assert held(store) == (BASELINE, "")
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
     assert aside(path)[0].read_bytes() == b"garbage"
 
 
@@ -540,14 +539,14 @@ def test_what_could_not_be_moved_at_first_is_not_overwritten(path: Path) -> None
     put(store, BASELINE)
     assert store.flush(10.0)
     assert aside(path)[0].read_bytes() == b"garbage"
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
     assert held(store) == (BASELINE, "")
 
 
 def test_another_nodes_file_is_put_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save_baseline(path, BASELINE, AT)
     content = path.read_bytes()
-    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    store = BaselineStore(path, StillClock(), read_baseline(path, AT))
     reject(store, "it is another node's")
     assert store.baseline is None
     assert store.flush(10.0)
@@ -561,7 +560,7 @@ def test_another_nodes_file_is_put_aside(path: Path, caplog: pytest.LogCaptureFi
     assert store.trouble == f"it is another node's; kept as {kept}"
     put(store, OTHER)
     assert store.flush(10.0)
-    assert (store.trouble, load_baseline(path, AT).baseline) == ("", OTHER)
+    assert (store.trouble, read_baseline(path, AT).baseline) == ("", OTHER)
     assert kept.read_bytes() == content
 
 
@@ -569,12 +568,12 @@ def test_what_is_put_at_once_after_a_rejection_is_written_beside_it(path: Path) 
     for number in range(20):
         save_baseline(path, BASELINE, AT)
         content = path.read_bytes()
-        store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+        store = BaselineStore(path, StillClock(), read_baseline(path, AT))
         reject(store, "it is another node's")
         put(store, OTHER)
         assert held(store) == (OTHER, "")
         assert store.flush(10.0)
-        assert load_baseline(path, AT).baseline == OTHER
+        assert read_baseline(path, AT).baseline == OTHER
         assert [one.read_bytes() for one in aside(path)] == [content] * (number + 1)
 
 
@@ -606,7 +605,7 @@ def test_a_failure_is_logged_once_and_so_is_its_end(
     path.parent.mkdir()
     assert store.flush(10.0)
     assert [record.getMessage() for record in caplog.records][1:] == [f"{path} is written again"]
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
     put(store, OTHER)
     assert store.flush(10.0)
     assert len(caplog.records) == 2
@@ -636,14 +635,14 @@ def test_after_a_failure_what_is_new_is_written_at_once(
     assert clock.asked == 1
     put(store, BASELINE)
     assert store.flush(HANGS)
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
 
 
 def test_a_file_that_is_rejected_while_another_is_moved_is_moved_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_baseline(path, BASELINE, AT)
-    store, moved = BaselineStore(path, StillClock(), load_baseline(path, AT)), list[Path]()
+    store, moved = BaselineStore(path, StillClock(), read_baseline(path, AT)), list[Path]()
 
     def move(place: Path, at: float) -> Aside:
         moved.append(place)
@@ -680,7 +679,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: Path, monkeypatch: pytest.Monke
     assert not path.exists()
     answers.set()
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == BASELINE
+    assert read_baseline(path, AT).baseline == BASELINE
 
 
 def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
@@ -703,13 +702,13 @@ def test_any_thread_may_put_and_the_last_one_is_written(path: Path) -> None:
         thread.join()
     assert len(seen) == 180
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == store.baseline
+    assert read_baseline(path, AT).baseline == store.baseline
     assert aside(path) == []
 
 
 def test_what_somebody_else_put_meanwhile_is_not_overwritten_nor_rejected(path: Path) -> None:
     save_baseline(path, BASELINE, AT)
-    store = BaselineStore(path, StillClock(), load_baseline(path, AT))
+    store = BaselineStore(path, StillClock(), read_baseline(path, AT))
     read = store.baseline
     assert read is not None
     assert store.put(OTHER, read)
@@ -717,7 +716,7 @@ def test_what_somebody_else_put_meanwhile_is_not_overwritten_nor_rejected(path: 
     store.reject(read, "it is another node's")
     assert held(store) == (OTHER, "")
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == OTHER
+    assert read_baseline(path, AT).baseline == OTHER
     assert aside(path) == []
 
 
@@ -759,6 +758,6 @@ def test_whatever_is_done_the_file_is_what_holds(folder: Path, steps: list[str])
         else:
             assert store.flush(10.0)
     assert store.flush(10.0)
-    assert load_baseline(path, AT).baseline == store.baseline
+    assert read_baseline(path, AT).baseline == store.baseline
     assert path.exists() == (store.baseline is not None)
     assert all(read_baseline(one).baseline in (BASELINE, OTHER) for one in aside(path))

@@ -273,7 +273,7 @@ def test_what_was_told_is_read_again_and_what_cannot_be_read_is_said(tmp_path: P
     path.write_text("nonsense", "utf-8")
     assert str(path) in pairsresult.read_result(path).trouble
     assert path.exists()
-    assert "kept as" in pairsresult.load_result(path, EPOCH).trouble
+    assert "kept as" in pairsresult.read_result(path, EPOCH).trouble
     assert not path.exists()
 
 

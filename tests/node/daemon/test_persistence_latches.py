@@ -19,7 +19,7 @@ from tests.disks import fill, small_disk
 from tests.node.core.strategies import JSON
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, OperatorNote, Subject
-from wirewatch.daemon.persistence import LIMIT, VERSION, load_ledger, read_ledger, save_ledger, write
+from wirewatch.daemon.persistence import LIMIT, VERSION, read_ledger, save_ledger, write
 from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, key_of
 from wirewatch.verdict.node import judge_node, judge_state
 from wirewatch.verdict.orders import acknowledge, pick, suppress
@@ -58,26 +58,26 @@ def aside(path: Path) -> list[Path]:
 
 def test_what_was_saved_is_read_again(path: Path) -> None:
     assert save_ledger(path, LEDGER, AT) == ""
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
     assert read_ledger(path, "boot-1", AT) == LEDGER
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_another_boot_is_known_by_its_own_name(path: Path) -> None:
     save_ledger(path, LEDGER, AT)
-    ledger = load_ledger(path, "boot-2", AT)
+    ledger = read_ledger(path, "boot-2", AT, own=True)
     assert ledger.boot == "boot-2"
     assert {entry.boot for entry in ledger.entries.values()} == {"boot-1"}
 
 
 def test_no_file_is_a_clean_start(path: Path) -> None:
-    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
+    assert read_ledger(path, "boot-1", AT, own=True) == Ledger("boot-1")
     assert list(path.parent.iterdir()) == []
 
 
 def test_seconds_that_a_clock_of_this_process_counted_are_not_kept(path: Path) -> None:
     save_ledger(path, LEDGER.with_entry(replace(ENTRY, mono=1234.5)), AT)
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
     assert "1234.5" not in path.read_text()
 
 
@@ -115,7 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(LEDGERS)
 def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
     assert save_ledger(folder / "any.json", ledger, AT) == ""
-    assert load_ledger(folder / "any.json", "boot-1", AT) == ledger
+    assert read_ledger(folder / "any.json", "boot-1", AT, own=True) == ledger
     assert aside(folder / "any.json") == []
 
 
@@ -125,7 +125,7 @@ def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path,
     text = words + "\ud83d"
     ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, acked=OperatorNote(text, text, AT)))
     assert save_ledger(folder / "odd.json", ledger, AT) == ""
-    kept = load_ledger(folder / "odd.json", "boot-1", AT)
+    kept = read_ledger(folder / "odd.json", "boot-1", AT, own=True)
     assert kept.entries.keys() == ledger.entries.keys()
     assert kept.entries[ENTRY.key].evidence.endswith("?")
 
@@ -136,7 +136,7 @@ def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path,
 def corrupt(path: Path, content: bytes, says: str) -> Ledger:
     """Such a file is set aside unchanged, and what came of it is a finding."""
     path.write_bytes(content)
-    ledger = load_ledger(path, "boot-1", AT)
+    ledger = read_ledger(path, "boot-1", AT, own=True)
     (kept,) = aside(path)
     assert kept.read_bytes() == content
     assert not path.exists()
@@ -199,13 +199,13 @@ def test_what_cannot_be_understood_is_set_aside_and_named(name: str, path: Path)
 def test_a_file_that_is_too_large_is_not_read_whole(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(LIMIT + 1)
-    assert "larger than 16 MiB" in lost(load_ledger(path, "boot-1", AT)).evidence
+    assert "larger than 16 MiB" in lost(read_ledger(path, "boot-1", AT, own=True)).evidence
     assert aside(path)[0].stat().st_size == LIMIT + 1
 
 
 def test_keys_that_a_later_agent_adds_are_no_harm(path: Path) -> None:
     path.write_bytes(entry(0, colour="red"))
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
 
 
 @settings(max_examples=80)
@@ -233,34 +233,34 @@ def test_no_content_raises_or_is_lost(folder: Path, content: bytes) -> None:
         old.unlink()
     path = place / "latches.json"
     path.write_bytes(content)
-    ledger = load_ledger(path, "boot-1", AT)
+    ledger = read_ledger(path, "boot-1", AT, own=True)
     (left,) = place.iterdir()
     assert left.read_bytes() == content
     assert (left == path) != (key_of(LOST, Subject()) in ledger.entries)
     judge_node(NodeState(), ledger)
     assert save_ledger(path, ledger, AT) == ""
-    assert load_ledger(path, "boot-1", AT).entries.keys() == ledger.entries.keys()
+    assert read_ledger(path, "boot-1", AT, own=True).entries.keys() == ledger.entries.keys()
 
 
 def test_a_folder_in_its_place_is_set_aside(path: Path) -> None:
     path.mkdir()
     (path / "inside").write_text("kept")
-    assert "Is a directory" in lost(load_ledger(path, "boot-1", AT)).evidence
+    assert "Is a directory" in lost(read_ledger(path, "boot-1", AT, own=True)).evidence
     assert (aside(path)[0] / "inside").read_text() == "kept"
     assert save_ledger(path, LEDGER, AT) == ""
 
 
 def test_a_link_to_nowhere_is_a_clean_start(path: Path) -> None:
     path.symlink_to(path.parent / "nowhere")
-    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
+    assert read_ledger(path, "boot-1", AT, own=True) == Ledger("boot-1")
     assert save_ledger(path, LEDGER, AT) == ""
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
 
 
 def test_a_name_that_is_taken_is_not_overwritten(path: Path) -> None:
     for content in (b"first", b"second", b"third"):
         path.write_bytes(content)
-        load_ledger(path, "boot-1", AT)
+        read_ledger(path, "boot-1", AT, own=True)
     assert [one.read_bytes() for one in aside(path)] == [b"first", b"second", b"third"]
 
 
@@ -275,10 +275,10 @@ def test_reading_moves_nothing(path: Path) -> None:
 AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from wirewatch.daemon.persistence import load_ledger, save_ledger
+from wirewatch.daemon.persistence import read_ledger, save_ledger
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 path, at = Path(sys.argv[1]), float(sys.argv[2])
-ledger = load_ledger(path, "boot-1", at)
+ledger = read_ledger(path, "boot-1", at, own=True)
 print([entry.evidence for entry in ledger.entries.values()])
 print(save_ledger(path, ledger, at))
 """
@@ -295,7 +295,7 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
         assert f"{path}: Permission denied" in evidence
         assert "kept as" not in evidence
         assert saved == f"{path}: Permission denied"
-        assert load_ledger(path, "boot-1", AT) == LEDGER
+        assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -308,7 +308,7 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_lost_memory_is_unknown_until_an_operator_has_looked(path: Path) -> None:
     path.write_bytes(b"")
-    ledger = load_ledger(path, "boot-1", AT)
+    ledger = read_ledger(path, "boot-1", AT, own=True)
     verdict = judge_node(NodeState(), ledger)
     (standing,) = verdict.standings
     assert (verdict.health, verdict.job_ready) == (Health.UNKNOWN, False)
@@ -320,7 +320,7 @@ def test_lost_memory_is_unknown_until_an_operator_has_looked(path: Path) -> None
         f"`wirewatch findings ack {standing.id}`"
     )
     assert save_ledger(path, ledger, AT) == ""
-    again = load_ledger(path, "boot-2", AT)
+    again = read_ledger(path, "boot-2", AT, own=True)
     assert again == replace(ledger, boot="boot-2")
     said = OperatorNote("ann", "looked", AT)
     assert acknowledge(again, pick(verdict, standing.id), said, 1.0).entries == {}
@@ -329,7 +329,7 @@ def test_lost_memory_is_unknown_until_an_operator_has_looked(path: Path) -> None
 
 def test_lost_memory_may_be_suppressed(path: Path) -> None:
     path.write_bytes(b"")
-    ledger = load_ledger(path, "boot-1", AT)
+    ledger = read_ledger(path, "boot-1", AT, own=True)
     verdict = judge_node(NodeState(), ledger)
     said = OperatorNote("ann", "known", AT)
     one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy(), although_failed=True)
@@ -365,9 +365,9 @@ def test_a_crash_leaves_the_old_file(when: str, path: Path) -> None:
     save_ledger(path, LEDGER, AT)
     done = run(IMPORTS + CRASHES[when] + SAVE_LESS, str(path), str(AT))
     assert (done.returncode < 0, done.stdout) == (True, "")
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
     assert save_ledger(path, Ledger("boot-1"), AT) == ""
-    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
+    assert read_ledger(path, "boot-1", AT, own=True) == Ledger("boot-1")
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -377,7 +377,7 @@ def test_a_file_that_may_not_be_so_large_is_reported_and_the_old_one_left(path: 
     done = run(IMPORTS + limit + SAVE_LESS, str(path), str(AT))
     assert done.stdout == f"{path}: File too large\n"
     assert list(path.parent.iterdir()) == [path]
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
 
 
 def test_a_full_disk_is_reported_and_loses_nothing(path: Path) -> None:
@@ -387,7 +387,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(path: Path) -> None:
         kept.write_bytes(path.read_bytes())
         fill(disk)
         assert save_ledger(kept, Ledger("boot-1"), AT) == f"{kept}: {os.strerror(errno.ENOSPC)}"
-        assert load_ledger(kept, "boot-1", AT) == LEDGER
+        assert read_ledger(kept, "boot-1", AT, own=True) == LEDGER
         assert sorted(one.name for one in disk.iterdir()) == ["filling", path.name]
 
 
@@ -397,21 +397,21 @@ def test_what_lies_where_the_new_file_is_written_is_neither_waited_for_nor_follo
 ) -> None:
     plant(path.with_name(f"{path.name}.new"))
     assert save_ledger(path, LEDGER, AT) == ""
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "none" / "latches.json"
     assert save_ledger(path, LEDGER, AT) == f"{path}: No such file or directory"
-    assert load_ledger(path, "boot-1", AT) == Ledger("boot-1")
+    assert read_ledger(path, "boot-1", AT, own=True) == Ledger("boot-1")
 
 
 def test_a_folder_in_the_way_of_the_new_file_is_reported(path: Path) -> None:
     save_ledger(path, LEDGER, AT)
     path.with_name("latches.json.new").mkdir()
     assert save_ledger(path, Ledger("boot-1"), AT) == f"{path}: Is a directory"
-    assert load_ledger(path, "boot-1", AT) == LEDGER
+    assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
 
 
 def test_content_is_on_the_disk_before_it_has_its_name_and_then_the_name(

@@ -19,7 +19,7 @@ from tests.patience import HANGS
 from wirewatch.documents.judged import DaemonStatus
 from wirewatch.page.html import CHOICES, RenderedPage
 from wirewatch.server import api
-from wirewatch.server.api import PageCache, PageSource
+from wirewatch.server.api import DaemonView, PageCache
 from wirewatch.verdict.node import Judged, judge_state
 
 
@@ -124,16 +124,17 @@ def test_a_page_is_made_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     here, at = judge_state(node.state), [node.clock.now()]
     made, running = [], threading.Lock()
 
-    def make(judge_state: Judged, daemon: DaemonStatus, about: PageSource, refresh: str) -> RenderedPage:
+    def make(judge_state: Judged, daemon: DaemonStatus, status: DaemonView, refresh: str) -> RenderedPage:
         assert running.acquire(blocking=False), "two at a time"
         made.append(refresh)
-        page = genuine(judge_state, daemon, about, refresh)
+        page = genuine(judge_state, daemon, status, refresh)
         running.release()
         return page
 
     genuine = api.rendered
     monkeypatch.setattr(api, "rendered", make)
-    pages = PageCache(lambda: here, lambda: DaemonStatus(at[0], 0.0), PageSource("live"))
+    well = lambda: True  # noqa: E731
+    pages = PageCache(DaemonView(lambda: here, well, well, lambda: at[0], lambda: 0.0, "live"))
 
     async def ask_for(*choices: str) -> None:
         await asyncio.gather(*(pages.get(choice) for choice in choices))

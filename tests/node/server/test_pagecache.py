@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,9 +36,10 @@ def test_a_page_is_made_once(
         return len(pages)
 
     async def scenario() -> list[Any]:
-        node: Any = lambda: states[now[0] if other else 0]  # noqa: E731
-        daemon: Any = lambda: moments[now[0]]  # noqa: E731
-        cache = PageCache(node, daemon, None)  # type: ignore[arg-type]
+        view: Any = SimpleNamespace(
+            node=lambda: states[now[0] if other else 0], daemon=lambda: moments[now[0]]
+        )
+        cache = PageCache(view)
         first = await cache.get("off")
         now[0] = 1
         return [first, await cache.get(refresh)]

@@ -13,7 +13,7 @@ from wirewatch.core.collector import Component, NodeState, Observed, blind_findi
 from wirewatch.core.fold import Step, after, overdue
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
-from wirewatch.daemon.persistence import load_ledger, save_ledger
+from wirewatch.daemon.persistence import read_ledger, save_ledger
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
@@ -227,7 +227,7 @@ class Drawn:
         else:
             path = self.folder / "latches.json"
             assert save_ledger(path, self.ledger, self.at) == ""
-            self.ledger = load_ledger(path, self.boot, self.at)
+            self.ledger = read_ledger(path, self.boot, self.at, own=True)
         self.at += down
         self.mono += down
         self.probes = Probes(0, clean=False, watched=self.probes.watched)

@@ -7,7 +7,7 @@ from tests.support import Node
 from wirewatch.core.fold import after
 from wirewatch.core.types import Health
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.persistence import load_ledger, save_ledger
+from wirewatch.daemon.persistence import read_ledger, save_ledger
 from wirewatch.daemon.schedule import Job
 from wirewatch.hw.overlay import AnswerChange, load_overlay
 from wirewatch.probe.restore import boot_id
@@ -34,7 +34,7 @@ class RecordedNode:
 
     def _board(self) -> Board:
         clock = self.node.clock
-        ledger = load_ledger(self.path, boot_id(self.node.hardware), clock.now())
+        ledger = read_ledger(self.path, boot_id(self.node.hardware), clock.now(), own=True)
         return Board([c for n, c in self.node.collectors.items() if n in self.only], clock, ledger=ledger)
 
     @property

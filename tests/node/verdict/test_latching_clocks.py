@@ -15,7 +15,7 @@ from tests.rows import each
 from tests.support import StillClock
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Health, OperatorNote, Subject
-from wirewatch.daemon.persistence import load_ledger, save_ledger
+from wirewatch.daemon.persistence import read_ledger, save_ledger
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Stage, Suppression, VerdictPolicy
 from wirewatch.verdict.node import Standing, judge_node
@@ -229,7 +229,7 @@ def test_a_file_of_0_1_is_read_and_its_acknowledgements_and_suppressions_hold(
     before, path = node.health, tmp_path / "latches.json"
     node.restart()
     aged(path)
-    node.ledger = load_ledger(path, node.boot, node.at)
+    node.ledger = read_ledger(path, node.boot, node.at, own=True)
     assert {one.stamp for one in node.ledger.entries.values()} == {None}
     told = node.found[XID, node.gpu()]
     node.find(XID, node.gpu(), F, last=told.last + drift)
@@ -276,7 +276,7 @@ class Logged:
 
     def start(self) -> None:
         save_ledger(self.path, self.ledger, self.clock.now())
-        self.ledger = load_ledger(self.path, "boot-1", self.clock.now())
+        self.ledger = read_ledger(self.path, "boot-1", self.clock.now(), own=True)
         self.watched = Watched("xid", gpus=Gpus(("0000:05:00.0",)))
         self.watched.log.lines, self.watched.log.step = self.lines, 60.0
         self.watched.hardware = replace(self.watched.hardware, clock=self.clock)

@@ -1,4 +1,4 @@
-"""What a check rests on, and the answer that follows from it. Imported in milliseconds."""
+"""The grounds of a check, and the answer that follows from them. Imported in milliseconds."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
-from wirewatch.core.words import count, printable, short_span
+from wirewatch.core.words import count, each_text, printable, short_span
 from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, NodeFinding, ProbeStatus
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
@@ -32,7 +32,7 @@ CONFIGURED = GatePolicy()
 
 @dataclass(frozen=True, slots=True)
 class Grounds:
-    """What is known of the node, from which source, and why not from the daemon.
+    """The knowledge of the node, its source, and why it is not the daemon's.
 
     `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or nothing can be probed.
     `fail_on`: the healths with which no job may start, as the node is configured. `required`: the policy
@@ -148,7 +148,9 @@ def document(answer: CheckAnswer) -> dict[str, Any]:
         grounds.source, grounds.why, grounds.verdict_at, grounds.probe, list(grounds.findings),
         grounds.exempt, list(grounds.suppressed),
     )  # fmt: skip
-    return {name: _sound(value) for name, value in asdict(made).items()}
+    # Lone surrogates, which JSON and paths may hold, are refused by other languages.
+    sound: dict[str, Any] = each_text(asdict(made), lambda text: text.encode("utf-8", "replace").decode())
+    return sound
 
 
 def plain(text: str) -> str:
@@ -193,16 +195,3 @@ def _suppressed(one: NodeFinding, others: int) -> str:
     until = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(one.suppressed_until))
     more = f" and {others} more" if others else ""
     return f"suppressed until {until}: {one.health.upper()} {one.rule} {Subject.of(one.subject)}{more}"
-
-
-def _sound(value: Any) -> Any:
-    """The value without lone surrogates, which JSON and paths may hold and other languages refuse."""
-    match value:
-        case str():
-            return value.encode("utf-8", "replace").decode()
-        case list():
-            return [_sound(one) for one in value]
-        case dict():
-            return {name: _sound(one) for name, one in value.items()}
-        case _:
-            return value

@@ -117,8 +117,6 @@ def check(
     if deadline is None:
         deadline = PLAY if replay else DEADLINE
     end = (time.monotonic() if began is None else began) + deadline - min(RESERVE, deadline * RESERVE_PART)
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     if cached and (replay or owner):
         raise click.UsageError("--cached polls nothing: it cannot be used with --replay or --owner")
     terms = Terms(fail_on, max_age, require)
@@ -129,7 +127,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What to check: `end` is the deadline in monotonic seconds, `max_age` of a probe in seconds."""
+    """A check to make: `end` is the deadline in monotonic seconds, `max_age` of a probe in seconds."""
 
     end: float
     config: Path | None = None
@@ -155,8 +153,7 @@ class Attempt:
     def run(self) -> Grounds:
         """Ask the daemon, poll and probe as far as needed; returns what is known at the end.
 
-        Raises:
-            Unusable: the configuration, the recording or an overlay cannot be used.
+        Raises Unusable: the configuration, the recording or an overlay cannot be used.
         """
         grounds, owner = self._verdict(), self._request.owner
         return grounds if owner is None or grounds.released else self._with_probe(grounds, owner)

@@ -95,11 +95,9 @@ def driver_is_here() -> bool:
 def daemon_address(given: str | None, config: Path | None, *, gate: bool = False) -> DaemonAddress:
     """The socket that was given, the configured one, or the one where daemons listen by default.
 
-    Where no daemon listens there, it is that of this user's demo, if one runs; but for a `gate`, which nobody
-    looks at, never on a machine with GPUs of its own: no job starts by a demo's verdict.
-
-    Raises:
-        Unusable: the configuration cannot be read, or one of these keys has a wrong type.
+    Where no daemon listens there, it is the socket of this user's demo, if one runs. For a `gate`, which
+    nobody looks at, a machine with GPUs has no demo: no job starts by a demo's verdict.
+    Raises Unusable: the configuration cannot be read, or one of these keys has a wrong type.
     """
     if config is None:
         demo = not (gate and driver_is_here())
@@ -121,7 +119,7 @@ def daemon_address(given: str | None, config: Path | None, *, gate: bool = False
 
 
 def ask_daemon(path: str, deadline: float, hear: Callable[[str], None] = lambda _: None) -> Grounds | str:
-    """What the daemon knows, or why it gave no answer within `deadline` seconds.
+    """Ask what the daemon knows; returns why it gave no answer within `deadline` seconds.
 
     A daemon that is busy is asked again until then: what others take from it is no reason to know nothing.
     `hear` gets each reason why there is no answer yet.

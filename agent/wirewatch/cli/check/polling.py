@@ -130,7 +130,7 @@ class Poll:
             return after(Component(PROBE_NAME, ProbeMemory()), Step(failed, 0.0, ProbeMemory(), (), (), None))
 
     def grounds(self, why: str) -> Grounds:
-        """What is known by now, at any time; a collector that has not ended is unknown."""
+        """The knowledge by now, at any time; a collector that has not ended is unknown."""
         node, clock = self._board.node, self._hardware.clock
         state, waited = node.state, time.monotonic() - self._began
         for component in node.state.components.values():
@@ -266,7 +266,7 @@ class CheckedNode:
         return (drift_component(options, policy, DriftContext(keeps, given, troubles, foreign)),)
 
     def _told(self) -> Sequence[AnyCollector]:
-        """What pairs of nodes found out about this one, if there is anything."""
+        """The result of pairs of nodes about this one, if there is any."""
         told = read_result(self._state.pairs) if self._state and self._config.pairs.enabled else NOTHING_HELD
         if told == NOTHING_HELD:
             return ()
@@ -389,7 +389,7 @@ class PlayedPoll(Poll):
         self._play.let_go()
 
     def grounds(self, why: str) -> Grounds:
-        """What is known by now; before the play has ended nothing is known to be well."""
+        """The knowledge by now; before the play has ended nothing is known to be well."""
         known = super().grounds(f"{why}, played for {short_span(self._play.seconds())}")
         return known if self._ended else replace(known, health=max(known.health, Health.UNKNOWN))
 
@@ -432,7 +432,7 @@ class PlayedPoll(Poll):
         return tried and not confirming(memory) and not failing
 
     def _recall_kept(self) -> None:
-        """What the history has, where no probe was played."""
+        """Publish the probe of the history, where none was played."""
         component = self._board.state.components.get(PROBE_NAME)
         if self._recall is None or component is None or _probed(component):
             return

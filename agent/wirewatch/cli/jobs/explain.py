@@ -182,8 +182,6 @@ def explain(
     from wirewatch.cli.jobs.explained import page
     from wirewatch.documents.jobs import EXPLAIN
 
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     if replay:
         if context.get_parameter_source("socket") is not ParameterSource.DEFAULT:
             raise click.UsageError("give either --replay or --socket")

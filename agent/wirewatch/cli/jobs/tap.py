@@ -95,8 +95,6 @@ def status(
     from wirewatch.cli.output import shown
     from wirewatch.documents.jobs import STATUS
 
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording; give --replay too")
     document = _played(replay, overlays) if replay else _here(*_folders(config_file))
     click.echo(STATUS.dump_json(document, indent=1).decode() if as_json else shown(_text(document)))
     context.exit(INTERNAL if not document.read and document.why != "missing" else 0)

@@ -50,8 +50,6 @@ def top(
 
     Exit codes: 0 ended; 3 no daemon answers; 64 wrong usage, or textual is not installed.
     """
-    if overlays and not replay:
-        raise click.UsageError("--overlay changes a recording: give --replay too")
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
     live = not once and sys.stdout.isatty()

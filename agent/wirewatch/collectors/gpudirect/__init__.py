@@ -25,31 +25,23 @@ from wirewatch.core.types import Absent, Sample, family, value_or
 
 UNSEEN = "all of it"
 PATH = family(
-    "gpu_nic_path_info",
-    ("gpu", "uuid", "device", "path", "nearest"),
-    "PCI path from GPU to NIC as nvidia-smi names it (PIX, PXB, PHB, NODE, SYS), or unknown.",
-    UNSEEN,
-)
+    "gpu_nic_path_info", ("gpu", "uuid", "device", "path", "nearest"),
+    "PCI path from GPU to NIC as nvidia-smi names it (PIX, PXB, PHB, NODE, SYS), or unknown.", UNSEEN,
+)  # fmt: skip
 CHECK = family(
-    "gpudirect_check_state",
-    ("check", "state"),
-    "1 for the answer to each question about GPUDirect RDMA: passed, failed or unknown.",
-    UNSEEN,
-)
+    "gpudirect_check_state", ("check", "state"),
+    "1 for the answer to each question about GPUDirect RDMA: passed, failed or unknown.", UNSEEN,
+)  # fmt: skip
 NEEDS = family(
-    "gpudirect_check_needs_info",
-    ("check", "privilege"),
-    "For a check whose answer is unknown: the privilege that it needs, or none.",
-    UNSEEN,
+    "gpudirect_check_needs_info", ("check", "privilege"),
+    "For a check whose answer is unknown: the privilege that it needs, or none.", UNSEEN,
     undrawn="why a check cannot tell is for whoever sets up the agent",
-)
+)  # fmt: skip
 INFO = family(
-    "gpudirect_info",
-    ("peer_memory", "kernel_module", "rdma_stack"),
-    "How NICs may reach GPU memory; likely until a job's own log proves it.",
-    UNSEEN,
+    "gpudirect_info", ("peer_memory", "kernel_module", "rdma_stack"),
+    "How NICs may reach GPU memory; likely until a job's own log proves it.", UNSEEN,
     undrawn="the checks beside it say how NICs reach GPU memory",
-)
+)  # fmt: skip
 UNPARSED = family("nccl_conf_lines_unparsed", (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN)
 METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 

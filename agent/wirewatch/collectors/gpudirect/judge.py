@@ -85,7 +85,7 @@ def judge(
 
 
 def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> AcsBits:
-    """What is known of each bridge; one that cannot be read now is as it was."""
+    """The known state of each bridge; one that cannot be read now is as it was."""
     return {
         bridge: memory.acs.get(bridge, bits) if isinstance(bits, Absent) else bits
         for bridge, bits in reading.acs.items()
@@ -228,7 +228,7 @@ def _conf(reading: GpudirectReading) -> GpudirectCheck:
 
 
 def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
-    """What the settings of this host take from every job on it."""
+    """Find the settings of this host that take something from every job on it."""
     if conf.settings.get(IB_OFF, "0") not in {"", "0"}:
         yield f"{IB_OFF}={conf.settings[IB_OFF]} switches InfiniBand and RoCE off"
     if reading.software.topology_file is False:

@@ -28,7 +28,7 @@ class GpudirectOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class GpudirectPolicy(Strict):
-    """What counts as wrong with GPUDirect."""
+    """Limits beyond which GPUDirect is at fault."""
 
     confirm: int = 2
     """Polls in a row in which a check must fail."""
@@ -70,7 +70,7 @@ class GpudirectReading:
 
 @dataclass(frozen=True, slots=True)
 class GpudirectMemory:
-    """What was last known of bridges (`acs_looked`: monotonic seconds), of places by address or device."""
+    """The last known of bridges (`acs_looked`: monotonic seconds), of places by address or device."""
 
     acs: AcsBits = field(default_factory=dict)
     acs_looked: float = -inf

@@ -28,77 +28,54 @@ UNSEEN = "all of it"
 SHOWN = ("down", "init", "armed", "active")
 SHOWN_PHYSICAL = ("polling", "disabled", "training", "link_up", "recovery")
 INFO = family(
-    "rdma_port_info",
-    (*PORT, "link_layer", "pci", "numa", "netdev", "model", "firmware", "guid", "lid"),
-    "Names, versions and place of an RDMA port.",
-    UNSEEN,
-    tier=Tier.CORE,
-)
+    "rdma_port_info", (*PORT, "link_layer", "pci", "numa", "netdev", "model", "firmware", "guid", "lid"),
+    "Names, versions and place of an RDMA port.", UNSEEN, tier=Tier.CORE,
+)  # fmt: skip
 STATE = family(
-    "rdma_port_state",
-    (*PORT, "state"),
-    "1 for the port's logical state; deferred counts as active, and in the reserved state all are 0.",
-    UNSEEN,
-)
+    "rdma_port_state", (*PORT, "state"),
+    "1 for the port's logical state; deferred counts as active, and in the reserved state all are 0.", UNSEEN,
+)  # fmt: skip
 PHYSICAL_STATE = family(
-    "rdma_port_physical_state",
-    (*PORT, "state"),
-    "1 for the port's physical state, among those seen in practice.",
-    UNSEEN,
+    "rdma_port_physical_state", (*PORT, "state"),
+    "1 for the port's physical state, among those seen in practice.", UNSEEN,
     undrawn="the port's state says whether it carries anything",
-)
+)  # fmt: skip
 RATE = family(
-    "rdma_port_rate_bytes_per_second",
-    PORT,
-    "Line rate each way; a port that is down has none here, whatever sysfs shows.",
-    UNSEEN,
-    tier=Tier.CORE,
-)
+    "rdma_port_rate_bytes_per_second", PORT,
+    "Line rate each way; a port that is down has none here, whatever sysfs shows.", UNSEEN, tier=Tier.CORE,
+)  # fmt: skip
 EXPECTED = family(
-    "rdma_port_rate_expected_bytes_per_second",
-    PORT,
-    "From the configuration, else the best that this port or most of its siblings had.",
-    UNSEEN,
+    "rdma_port_rate_expected_bytes_per_second", PORT,
+    "From the configuration, else the best that this port or most of its siblings had.", UNSEEN,
     tier=Tier.CORE,
-)
+)  # fmt: skip
 TRANSMIT = family("rdma_port_transmit_bytes_total", PORT, "Bytes sent by RDMA.", UNSEEN, tier=Tier.CORE)
 RECEIVE = family("rdma_port_receive_bytes_total", PORT, "Bytes received by RDMA.", UNSEEN, tier=Tier.CORE)
 ERROR = family(
     "rdma_port_errors_total", (*PORT, "kind"), "Errors of a port; old ones are not faults.", UNSEEN
 )
 DOWNED = family(
-    "rdma_port_link_downed_total",
-    PORT,
-    "Times that the wire failed to retrain and went down.",
-    UNSEEN,
+    "rdma_port_link_downed_total", PORT, "Times that the wire failed to retrain and went down.", UNSEEN,
     tier=Tier.CORE,
-)
+)  # fmt: skip
 CONGESTED = family(
-    "rdma_port_congestion_total",
-    (*PORT, "kind"),
-    "Signs of a congested network, in the kind's own unit; not a fault of the node.",
-    UNSEEN,
-)
+    "rdma_port_congestion_total", (*PORT, "kind"),
+    "Signs of a congested network, in the kind's own unit; not a fault of the node.", UNSEEN,
+)  # fmt: skip
 FLAPS = family(
-    "rdma_port_flaps_total",
-    PORT,
-    "Times that the port was down for a while and came up again, since the agent started.",
-    UNSEEN,
+    "rdma_port_flaps_total", PORT,
+    "Times that the port was down for a while and came up again, since the agent started.", UNSEEN,
     tier=Tier.CORE,
-)
+)  # fmt: skip
 SATURATED = family(
-    "rdma_port_counters_saturated",
-    PORT,
-    "Error counters that have reached their maximum and count nothing until they are reset.",
-    UNSEEN,
-)
+    "rdma_port_counters_saturated", PORT,
+    "Error counters that have reached their maximum and count nothing until they are reset.", UNSEEN,
+)  # fmt: skip
 AWAY = family(
-    "rdma_device_away_info",
-    ("device", "pci", "reason"),
-    "A device that was here and has been given to a pod or a virtual machine.",
-    UNSEEN,
+    "rdma_device_away_info", ("device", "pci", "reason"),
+    "A device that was here and has been given to a pod or a virtual machine.", UNSEEN,
     undrawn="a card that a pod has is no fault",
-)
+)  # fmt: skip
 UNPARSED = family("rdma_ibstat_lines_unparsed_total", (), "Lines of ibstat that were not understood.", UNSEEN)
 METRICS = (
     INFO, STATE, PHYSICAL_STATE, RATE, EXPECTED, TRANSMIT, RECEIVE, ERROR, DOWNED, CONGESTED, FLAPS,

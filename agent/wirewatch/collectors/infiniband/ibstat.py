@@ -1,4 +1,4 @@
-"""What ibstat prints beside what sysfs says of the same ports."""
+"""Output of ibstat beside sysfs, for the same ports."""
 
 from collections.abc import Iterator
 
@@ -69,7 +69,7 @@ def _unlisted(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Ite
 
 
 def _differing(facts: PortFacts, port: PortReading) -> Iterator[str]:
-    """What differs of one port; what either side leaves out cannot differ."""
+    """Compare one port; values that either side leaves out cannot differ."""
     for name, printed, kernel in (
         ("state", facts.state, port.state),
         ("physical state", facts.physical, port.physical),

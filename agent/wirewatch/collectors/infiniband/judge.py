@@ -176,7 +176,7 @@ def error_limit(policy: InfinibandPolicy, kind: str) -> ErrorLimit | None:
 
 
 def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[PortKey, PortMemory]:
-    """What is remembered of ports that are still the same, by the names that they have now.
+    """The memories of ports that are still the same, by their names of now.
 
     A device with another name keeps its past; a name with another card behind it has none. A device without
     a place on PCI, which a command made, is forgotten when it goes. A card that comes back from a pod is as
@@ -298,7 +298,7 @@ def _slow(port: PortMemory, policy: InfinibandPolicy) -> tuple[Rate, float] | No
 
 
 def _narrow(link: PciLink) -> str:
-    """What is less than both ends of the card's PCIe link can, empty for nothing."""
+    """Say in what the card's PCIe link is below what both its ends can, empty for nothing."""
     pairs = (
         ("PCIe generation ", link.generation, link.generation_max, ""),
         ("", link.width, link.width_max, " lanes"),

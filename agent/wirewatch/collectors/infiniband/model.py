@@ -98,7 +98,7 @@ KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class InfinibandPolicy(Strict):
-    """What counts as wrong with a port."""
+    """Limits beyond which a port is at fault."""
 
     confirm: int = 3
     """Polls in a row before a fault is FAILED."""
@@ -126,7 +126,7 @@ class InfinibandPolicy(Strict):
 
 @dataclass(frozen=True, slots=True)
 class RdmaIdentity:
-    """What hardly changes about a device, "" where sysfs has none; `lost`: why a part is as it was before."""
+    """Lasting facts of a device, "" where sysfs has none; `lost`: why a part is as it was before."""
 
     pci: str
     numa: str
@@ -336,7 +336,7 @@ class LastingPort:
 
 @dataclass(frozen=True, slots=True)
 class LastingFabric:
-    """What outlives the process: cards by name, and the ports that were active."""
+    """The memory that outlives the process: cards by name, and the ports that were active."""
 
     cards: Mapping[str, LastingCard] = field(default_factory=dict)
     ports: tuple[LastingPort, ...] = ()
@@ -344,7 +344,7 @@ class LastingFabric:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandMemory:
-    """What was last known, for the next poll; `forgotten`: devices that were taken out on purpose."""
+    """The last known, for the next poll; `forgotten`: devices that were taken out on purpose."""
 
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
     looked: float = -inf

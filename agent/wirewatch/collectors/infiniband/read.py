@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from math import inf
 from typing import TypeVar
 
 from wirewatch.collectors.infiniband.model import (
@@ -21,9 +20,9 @@ from wirewatch.collectors.infiniband.model import (
     names_now,
 )
 from wirewatch.core import rdma
-from wirewatch.core.nvml import as_float
+from wirewatch.core.collector import since_boot
 from wirewatch.core.pci import Path, Place, hidden, path_between
-from wirewatch.core.ports import Hardware, Question, Sysfs
+from wirewatch.core.ports import Hardware, Sysfs
 from wirewatch.core.statistics import grouped
 from wirewatch.core.tree import (
     NET,
@@ -78,7 +77,7 @@ def read(
         looked=mono if due else memory.looked,
         gpus=gpus,
         bare=_bare(sysfs, gpus, cards | strays.keys()) if due else memory.bare,
-        starting=_is_starting(hardware),
+        starting=0 <= since_boot(hardware) < BOOT_GRACE,
     )
 
 
@@ -98,11 +97,6 @@ def _bare(sysfs: Sysfs, gpus: Sequence[Place], cards: Collection[str]) -> str:
     lack = [gpu for gpu, count in here.items() if count < usual]
     most = f"{share} of {len(here)} GPUs have {usual} network cards below their root port"
     return f"{most}, not so {', '.join(lack)}" if lack and share >= max(_MANY, _MOST * len(here)) else ""
-
-
-def _is_starting(hardware: Hardware) -> bool:
-    booted = as_float(hardware.host.ask(Question("BootTime")).value)
-    return 0 <= hardware.clock.now() - value_or(booted, -inf) < BOOT_GRACE
 
 
 def _excluded(name: str, options: InfinibandOptions) -> bool:
@@ -156,7 +150,7 @@ def _with_carrier(sysfs: Sysfs, identity: RdmaIdentity, port: PortReading) -> Po
 
 
 def _always(text: str | Absent) -> str | Absent:
-    """What every port has: one that refuses to be read is not one that lacks it."""
+    """Read a file that every port has: a port that refuses to be read does not lack it."""
     if isinstance(text, Absent) and text.why is Why.UNSUPPORTED:
         return replace(text, why=Why.LOST)
     return text

@@ -32,11 +32,9 @@ RECEIVE = family(
 )
 ERRORS = family("nvlink_errors_total", (*GPU, "kind"), "NVLink errors over all links of the GPU.", BLACKWELL)
 BER = family(
-    "nvlink_effective_ber",
-    GPU,
-    "Bit error rate after forward error correction, all links of the GPU.",
+    "nvlink_effective_ber", GPU, "Bit error rate after forward error correction, all links of the GPU.",
     "NVLink 5 (Blackwell) only",
-)
+)  # fmt: skip
 LINKS = family("nvlink_links", (*GPU, "state"), "NVLinks of the GPU in each state.", tier=Tier.CORE)
 EXPECTED = family(
     "nvlink_links_expected",
@@ -45,47 +43,33 @@ EXPECTED = family(
     tier=Tier.CORE,
 )
 PEAK = family(
-    "nvlink_peak_bytes_per_second",
-    GPU,
-    "Line rate of all active NVLinks of the GPU together, one direction.",
-    tier=Tier.CORE,
-)
+    "nvlink_peak_bytes_per_second", GPU,
+    "Line rate of all active NVLinks of the GPU together, one direction.", tier=Tier.CORE,
+)  # fmt: skip
 FABRIC_STATE = family("fabric_state", (*GPU, "state"), "1 for the state of the GPU's fabric registration.")
 FABRIC_HEALTH = family(
-    "fabric_health",
-    (*GPU, "state"),
-    "1 for the fabric's own summary of its health.",
+    "fabric_health", (*GPU, "state"), "1 for the fabric's own summary of its health.",
     "bare-metal fabrics; the virtual machine seen reports not_supported",
     undrawn="a finding says it in words; the state is drawn",
-)
+)  # fmt: skip
 FABRIC_INFO = family(
-    "fabric_info",
-    (*GPU, "clique", "cluster_uuid"),
+    "fabric_info", (*GPU, "clique", "cluster_uuid"),
     "Clique and cluster of the GPU's fabric; GPUs reach each other over NVLink within one of each.",
-    "values other than 0",
-    undrawn="cliques are for racks, which nobody has drawn yet",
-)
+    "values other than 0", undrawn="cliques are for racks, which nobody has drawn yet",
+)  # fmt: skip
 C2C_LINKS = family(
-    "c2c_links",
-    (*GPU, "state"),
-    "Chip-to-chip links to the CPU in each state.",
-    "Grace",
+    "c2c_links", (*GPU, "state"), "Chip-to-chip links to the CPU in each state.", "Grace",
     undrawn="Grace only",
-)
+)  # fmt: skip
 C2C_PEAK = family(
-    "c2c_peak_bytes_per_second",
-    GPU,
-    "Line rate of all active chip-to-chip links.",
-    "Grace",
+    "c2c_peak_bytes_per_second", GPU, "Line rate of all active chip-to-chip links.", "Grace",
     undrawn="Grace only",
-)
+)  # fmt: skip
 LINK_TRANSMIT = family("nvlink_link_transmit_bytes_total", LINK, "Payload bytes sent, one link.")
 LINK_RECEIVE = family(
-    "nvlink_link_receive_bytes_total",
-    LINK,
-    "Payload bytes received, one link.",
+    "nvlink_link_receive_bytes_total", LINK, "Payload bytes received, one link.",
     undrawn="what one link sends is drawn",
-)
+)  # fmt: skip
 LINK_ERRORS = family("nvlink_link_errors_total", (*LINK, "kind"), "NVLink errors, one link.", BLACKWELL)
 LINK_UP = family("nvlink_link_up", LINK, "1 when the link is active or asleep, else 0.")
 LINK_SPEED = family("nvlink_link_speed_bytes_per_second", LINK, "Line rate of the link, one direction.")

@@ -138,8 +138,8 @@ class NvlinkCase:
     def down(self) -> list[int]:
         """Links that should carry traffic and do not.
 
-        Where bridges decide how many, these are links that were active, and of the others those that no
-        choice is left for: as many as are missing, of all that are inactive or that siblings have active.
+        Where bridges decide how many, links that were active count. Others count where no choice is left: as
+        many are missing as are inactive, or as siblings have active.
         """
         links = self.value.links
         bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
@@ -286,7 +286,7 @@ def _judge_gpu(
 
 
 def _essential(value: GpuLinks) -> dict[str, object]:
-    """What must be readable and is not; a payload counter at a standstill is a gap, not blindness."""
+    """The values that must be readable; a payload counter at a standstill is a gap, not blindness."""
     lost: dict[str, object] = {f"{k} errors": v for k, v in value.errors.items() if isinstance(v, Absent)}
     for link in value.links:
         if isinstance(link.state, Absent):

@@ -41,7 +41,7 @@ DEFAULT_LIMITS: Mapping[str, ErrorLimit] = {
 
 @dataclass(frozen=True, slots=True)
 class NvlinkPolicy(Strict):
-    """What counts as wrong with a link."""
+    """Limits beyond which a link is at fault."""
 
     confirm: int = 3
     """Polls in a row before a fault of a link or of the fabric is FAILED."""
@@ -125,7 +125,7 @@ class NvlinkTraffic:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """What one GPU reports about its links and has; `virtual`: a machine that may have part of a board.
+    """Links of one GPU as it reports and has them; `virtual`: a machine that may have part of a board.
 
     `booted`: as `since_boot` has it.
     """
@@ -173,14 +173,14 @@ class ActiveLinks:
 
 @dataclass(frozen=True, slots=True)
 class LastingLinks:
-    """What outlives the process: the links that were active, by the UUID of their GPU."""
+    """The memory that outlives the process: links that were active, by the UUID of their GPU."""
 
     gpus: Mapping[str, ActiveLinks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NvlinkMemory:
-    """What a poll leaves for the next one; `links` is how many are asked for.
+    """A poll's memory for the next one; `links` is how many are asked for.
 
     `fastest`: the highest rate that most links of the GPU ran at, in bytes per second. `grace`: what fabric
     and first link have spent of theirs. `last` holds what was last known of each value, for judging what

@@ -132,7 +132,7 @@ _LINK_ERRORS = {k: int(qs[0].args[0]) for k, qs in ERROR_QUESTIONS.items() if AL
 
 @lru_cache(maxsize=64)
 def _poll_questions(links: int, *, old: bool) -> tuple[Question, ...]:
-    """What a poll asks of a GPU with so many links; `old` also asks in the way from before field 165."""
+    """Questions of a poll to a GPU with so many links; `old` also asks in the way from before field 165."""
     questions = [MIG_MODE, _FABRIC, _EFFECTIVE_BER, _C2C_COUNT]
     questions += [q for t in TRAFFIC_FIELDS for q in t.questions()]
     questions += [q for qs in ERROR_QUESTIONS.values() for q in qs]

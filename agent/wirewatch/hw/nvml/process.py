@@ -69,7 +69,7 @@ class _Entry:
 
 
 class Quarantine:
-    """What is left out after failures, GPUs or NVML as a whole, and until when; `mono`: monotonic seconds."""
+    """GPUs, or NVML as a whole, left out after failures, and until when; `mono`: monotonic seconds."""
 
     def __init__(self, delay: Delay, mono: Callable[[], float]) -> None:
         self._delay, self._mono = delay, mono
@@ -99,7 +99,7 @@ class Quarantine:
 
 
 class NvmlChild(Protocol):
-    """What the supervisor needs of a child; in a play the child is not a process."""
+    """A child as the supervisor needs it; in a play it is no process."""
 
     @property
     def pid(self) -> int: ...

@@ -84,7 +84,7 @@ SESSION_ENDED = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_DRIVER_MISM
 
 
 _NONSENSE = (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError)
-"""What may be raised by a line that this protocol did not write."""
+"""Errors that a line may raise which this protocol did not write."""
 
 
 class LibraryError(Exception):

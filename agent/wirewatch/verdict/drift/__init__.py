@@ -1,1 +1,1 @@
-"""What changed on a node since its topology was accepted: pure functions over graphs."""
+"""Changes on a node since its topology was accepted: pure functions over graphs."""

@@ -1,4 +1,4 @@
-"""What was accepted as this node's topology, by whom, and which later changes were accepted since."""
+"""The accepted topology of this node, by whom, and the later changes that were accepted since."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,15 +8,7 @@ from typing import Literal
 from wirewatch.core.topology import SWITCH, due_links
 from wirewatch.core.types import Absent, Expect, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.drift.change import TopologyChange
-from wirewatch.verdict.drift.wiring import (
-    Aspect,
-    GpuNode,
-    Graph,
-    Unknown,
-    fingerprint,
-    listed,
-    part_name,
-)
+from wirewatch.verdict.drift.wiring import Aspect, GpuNode, Graph, Unknown, fingerprint, listed, part_name
 
 Origin = Literal["learned", "accepted"]
 
@@ -62,7 +54,7 @@ _BLIND = "see the collectors' findings: some of the GPUs' data cannot be read"
 
 
 def unread(graph: Graph) -> tuple[Unknown, ...]:
-    """What a person must see to accept it: which GPUs there are, their NVLink wires, the ports of NICs."""
+    """List what a person must see to accept it: the GPUs, their NVLink wires, the ports of NICs."""
     gpus = {gpu.key for gpu in graph.gpus}
     return tuple(
         one for one in graph.unknown if one.what in _EVERYWHERE or (one.what in _GPUS and one.part in gpus)
@@ -161,7 +153,7 @@ def _odd_boards(graph: Graph) -> Iterator[str]:
 
 
 def _short(gpu: GpuNode, expect: Expect) -> str:
-    """What a GPU lacks of what its product or the operator says."""
+    """Say what a GPU lacks of what its product or the operator says."""
     up = links_up(gpu)
     due = max(due_links(gpu.product, up), expect.nvlink_links or 0)
     return f"{part_name(gpu)} shows {up} of {due} links up" if up < due else ""

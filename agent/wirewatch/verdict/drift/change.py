@@ -97,6 +97,6 @@ RULES = (
 
 
 def severity(change: TopologyChange) -> ChangeSeverity:
-    """That of its kind, or `IMPROVEMENT` for a change that takes nothing away."""
+    """The severity of its kind, or `IMPROVEMENT` for a change that takes nothing away."""
     found = SEVERITY[change.kind]
     return found if change.worse or found.health is Health.OK else IMPROVEMENT

@@ -17,12 +17,10 @@ from wirewatch.verdict.drift.wiring import Graph
 
 NAME = "drift"
 DRIFT = family(
-    "topology_drift",
-    ("kind",),
+    "topology_drift", ("kind",),
     "Changes since the accepted baseline that no operator has accepted, by kind, information included.",
-    "all but lost links of NVSwitch boards",
-    tier=Tier.CORE,
-)
+    "all but lost links of NVSwitch boards", tier=Tier.CORE,
+)  # fmt: skip
 AGE = family(
     "topology_baseline_timestamp_seconds",
     (),

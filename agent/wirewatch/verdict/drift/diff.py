@@ -1,9 +1,10 @@
-"""What is different between two graphs: one change for one cause, in words for people."""
+"""The differences between two graphs: one change for one cause, in words for people."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from wirewatch.core.hostlist import natural
 from wirewatch.core.pci import Path
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import UNKNOWN_PEER
@@ -21,7 +22,6 @@ from wirewatch.verdict.drift.wiring import (
     device_number,
     links,
     match,
-    natural,
     numbers,
     part_name,
     peer_name,
@@ -59,7 +59,7 @@ class GraphSide:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """What went, or what came; `here` is the side that has it, `word` says what became of a link."""
+    """Parts that went, or that came; `here` is the side that has it, `word` says what became of a link."""
 
     kind: ChangeKind
     word: str

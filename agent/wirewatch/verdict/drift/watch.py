@@ -1,4 +1,4 @@
-"""Which changes are findings, and when a topology is learned: a fold over readings. Pure."""
+"""A fold over readings: which changes are findings, and when a topology is learned. Pure."""
 
 import hashlib
 import math
@@ -29,7 +29,7 @@ class DriftPolicy(Strict):
     """How long a replaced part is DEGRADED, unless an operator accepts it. [seconds]"""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         if not 0 <= self.replaced_for < math.inf:
             return "must not be below 0: 'replaced_for'"
         counts = {"confirm": self.confirm, "learn": self.learn}
@@ -37,7 +37,7 @@ class DriftPolicy(Strict):
 
 
 LEARNER = "wirewatch"
-"""Who accepted a baseline that was learned."""
+"""The name under which a learned baseline is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ HIDES: Mapping[ChangeKind, tuple[frozenset[Aspect], frozenset[str]]] = {
     ChangeKind.NUMA: (frozenset({Aspect.NODES}), frozenset()),
     ChangeKind.VERSION: (frozenset({Aspect.VERSION}), frozenset()),
 }
-"""What must be known about the parts of a change to see that it is over; for some parts, all names."""
+"""Aspects that must be known of a change's parts to see that it is over; for some parts, all names."""
 Undone = tuple[tuple[Accepted, int], ...]
 """Accepted changes, each with how many readings in a row showed its part as it was before."""
 
@@ -130,7 +130,7 @@ def fold_drift(
 
 def standing(memory: DriftWatch, baseline: Baseline) -> Iterator[WatchedChange]:
     """Changes that were seen against this baseline and are not accepted in it."""
-    if _is_against(memory, baseline):
+    if memory.against == (baseline.graph, baseline.said):
         yield from (one for one in memory.seen if not is_accepted(baseline, one.change))
 
 
@@ -230,10 +230,6 @@ def _compared(
     ordered = tuple(sorted(now, key=lambda one: order.index(one.change.kind)))
     gone = _back(memory.back, baseline, changes, graph, away)
     return DriftWatch(graph, ordered, against=(baseline.graph, baseline.said), back=gone)
-
-
-def _is_against(memory: DriftWatch, baseline: Baseline) -> bool:
-    return memory.against == (baseline.graph, baseline.said)
 
 
 def _back(

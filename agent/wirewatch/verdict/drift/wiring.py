@@ -7,13 +7,13 @@ addresses stand beside for people and are not compared.
 """
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from wirewatch.core.hostlist import natural
 from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import SWITCH
 from wirewatch.core.types import Absent, Why
@@ -21,7 +21,7 @@ from wirewatch.core.words import first
 
 
 class Aspect(StrEnum):
-    """What can be unknown of a part."""
+    """Aspects of a part that can be unknown."""
 
     NAME = "name"
     PRODUCT = "product"
@@ -157,7 +157,6 @@ class Graph:
         return (*self.gpus, *self.nics)
 
 
-_DIGITS = re.compile(r"(\d+)", re.ASCII)
 _RUN = 3
 """So many numbers in a row are written as a range."""
 _BYTES = 8
@@ -203,7 +202,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """Which root or bridge of the graph before is which of the graph after.
+    """Roots and bridges of the graph before, each with its like in the graph after.
 
     `steady`: whether addresses mean what they meant: all parts known by name have kept theirs. `lasting`:
     whether roots are still called as they were: half of these parts have kept their addresses.
@@ -224,7 +223,7 @@ class Renaming:
         """Whether two parts sat in one place; a bridge without known parts goes by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
-            return self.same_address(before, after)
+            return self.steady and bool(before.address) and before.address == after.address
         if len(one) != len(other):
             return False
         stayed = self.lasting and one[0] == other[0]
@@ -233,10 +232,6 @@ class Renaming:
         return top and all(
             self._same(x, y) or (self._free(x, y) and device_number(x) == device_number(y)) for x, y in below
         )
-
-    def same_address(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether both are at one address, while addresses mean what they meant."""
-        return self.steady and bool(before.address) and before.address == after.address
 
     def _same(self, before: str, after: str) -> bool:
         return self.names.get(before) == after
@@ -248,11 +243,6 @@ class Renaming:
 def function(address: str) -> str:
     """The function of a PCI address; a number of the card's own, not of the bus."""
     return address.rpartition(".")[2]
-
-
-def natural(text: str) -> tuple[str, ...]:
-    """A key to sort by, in which mlx5_10 comes after mlx5_9."""
-    return tuple(piece.zfill(12) if piece.isdigit() else piece for piece in _DIGITS.split(text))
 
 
 def part_name(part: Node) -> str:
@@ -326,7 +316,7 @@ def device_number(address: str) -> str:
 
 
 def match(before: Graph, after: Graph) -> tuple[Matched[GpuNode], Matched[NicNode], Renaming]:
-    """Which parts before are which parts after: GPUs, NICs, and roots and bridges by their names."""
+    """Match parts before with parts after: GPUs, NICs, and roots and bridges by their names."""
     gpus = _by_names(before.gpus, after.gpus, [lambda gpu: gpu.name])
     nics = _by_names(before.nics, after.nics, [lambda nic: nic.name, lambda nic: nic.guid])
     voters = [Voter(one.spot, other.spot, (0, other.key)) for one, other in gpus]
@@ -452,9 +442,8 @@ def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
 def _names(voters: Sequence[Voter], *, lasting: bool) -> Mapping[str, str]:
     """Return new names of roots and bridges by vote of what hangs below, from the roots down.
 
-    If votes are even, these decide in turn: the name that stayed while names last, the vote of a part that
-    has hardly moved, a part with no other choice, a GPU's vote. After a renumbering an old name may by chance
-    be another's.
+    Of even votes the name that stayed wins while names last. After it comes the vote of a part that hardly
+    moved, of a part with no other choice, and of a GPU. After a renumbering an old name may be another's.
     """
     names: dict[str, str] = {}
     for level in range(max((len(voter.before.chain) for voter in voters), default=0)):

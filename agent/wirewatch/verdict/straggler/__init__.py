@@ -1,1 +1,1 @@
-"""Which GPU, pair or link is slow: pure functions over probes."""
+"""Finds the GPU, pair or link that is slow: pure functions over probes."""

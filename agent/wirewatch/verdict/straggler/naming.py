@@ -70,7 +70,7 @@ class SlowNode:
 
 @dataclass(frozen=True, slots=True)
 class NamedStragglers:
-    """What is slow in one probe. `scores`: standard deviations by GPU and resource."""
+    """Parts that are slow in one probe. `scores`: standard deviations by GPU and resource."""
 
     slow: tuple[SlowPart, ...] = ()
     uniform: tuple[SlowNode, ...] = ()
@@ -95,7 +95,7 @@ class ConfirmedStraggler:
 
 @dataclass(frozen=True, slots=True)
 class StragglerWatch:
-    """What the newest probes saw of each unit, newest last; an empty GPU stands for all of its resource."""
+    """Looks of the newest probes at each unit, newest last; an empty GPU stands for all of its resource."""
 
     references: RateHistory = field(default_factory=RateHistory)
     looks: Mapping[Unit, tuple[SlowUnit | None, ...]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What an end lets through by its own history and by its peers: the part that all its pairs have lost.
+    """The rate that an end lets through by its own history and its peers: the loss of all its pairs.
 
     `own_rate` and `peers_rate`: the highest rate of them, 0 where that part is too small to count; a pair
     that is usually faster than the others loses more.
@@ -176,7 +176,7 @@ Causes = Mapping[Unit, Collection[Unit]]
 
 
 def name_stragglers(measured: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
-    """What is slow in one probe, judged against peers and histories."""
+    """Name the parts that are slow in one probe, judged against peers and histories."""
     found = deviations(measured, references, policy)
     raw = {unit: loss.part for unit, one in found.items() if (loss := one.decisive_loss(policy)) is not None}
     alone = [one for one in found.values() if one.unit.resource is not Resource.PAIR]
@@ -237,11 +237,9 @@ def end(pair: Unit, resource: Resource) -> str:
 
 def least_parts(causes: Causes) -> int:
     """Count the fewest ends and pairs that explain all slow pairs, by Kőnig's theorem."""
-    reached: dict[Unit, list[Unit]] = {}
-    for pair, ends in causes.items():
-        known = {one.resource: one for one in ends}
-        source, destination = (known.get(resource, pair) for resource in ENDS)
-        reached.setdefault(source, []).append(destination)
+    known = ((pair, {one.resource: one for one in ends}) for pair, ends in causes.items())
+    source, destination = ENDS
+    reached = grouped((ends.get(source, pair), ends.get(destination, pair)) for pair, ends in known)
     taken: dict[Unit, Unit] = {}
 
     def placed(source: Unit, tried: set[Unit]) -> bool:
@@ -452,7 +450,7 @@ def _ceiling(unit: Unit, ones: Sequence[Deviation], policy: StragglerPolicy) -> 
 def _least(
     ones: Sequence[Deviation], of: Callable[[Deviation], Loss | None], limit: float, policy: StragglerPolicy
 ) -> tuple[Loss | None, float]:
-    """What all pairs of an end have lost, and the highest rate of them.
+    """The loss that all pairs of an end share, and the highest rate of them.
 
     A pair that is as it was, and no faster than the slow ones, shows nothing: more may not get through.
     """

@@ -1,4 +1,4 @@
-"""What one probe measured of each GPU, pair and link, as rates: the higher, the faster."""
+"""Rates of each GPU, pair and link in one probe: the higher, the faster."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +13,9 @@ from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped, high_me
 from wirewatch.core.topology import WireKind
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
-"""What joins GPUs so that every two of them have the same wire."""
+"""Wires that join GPUs so that every two of them have the same."""
 SPREAD = frozenset({WireKind.SWITCH, WireKind.PAIR})
-"""What joins GPUs so that all links of a GPU carry the same."""
+"""Wires that join GPUs so that all links of a GPU carry the same."""
 UNEVEN = ("through the host", "direct")
 """How pairs go that no even wire joins."""
 SLICED = 1.4
@@ -43,7 +43,7 @@ class Resource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is measured: a GPU's compute, memory or host link, or a pair; GPUs by UUID."""
+    """A measured unit: a GPU's compute, memory or host link, or a pair; GPUs by UUID."""
 
     resource: Resource
     uuid: str
@@ -121,7 +121,7 @@ class StragglerPolicy(Strict):
         return min(self.confirm + 1, self.among)
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say what cannot be meant; empty when all can."""
         noises = (f"noise_{kind}" for kind in ("compute", "memory", "pair", "host", "peers", "link"))
         parts = [name for name in ("own", "peers", "failed", *noises) if not 0 < getattr(self, name) < 1]
         counts = [name for name in ("confirm", "among", "learn") if getattr(self, name) < 1]
@@ -157,7 +157,7 @@ class Loss:
 
     @property
     def rate(self) -> float:
-        """What is left of the usual rate."""
+        """The share that is left of the usual rate."""
         return self.usual * (1 - self.part)
 
     def breaks(self, limit: float, score: float) -> bool:
@@ -165,7 +165,7 @@ class Loss:
         return self.part >= limit and self.score >= score
 
     def beside(self, lost: float) -> "Loss":
-        """What is left to explain when so much is the loss of something that it depends on."""
+        """The loss left to explain when so much is the loss of something that it depends on."""
         return Loss(1 - (1 - self.part) / (1 - lost), self.noise, self.usual * (1 - lost))
 
 
@@ -246,7 +246,7 @@ def deviations(
 
 
 def common(ones: Sequence[Deviation], policy: StragglerPolicy) -> float:
-    """What all of several units have lost against their own histories; 0 unless every one is slow."""
+    """The loss of all of several units against their own histories; 0 unless each is slow."""
     parts = [loss.part for one in ones if (loss := one.own_loss(policy)) is not None]
     if len(ones) < 2 or len(parts) < len(ones):  # noqa: PLR2004
         return 0.0
@@ -365,7 +365,7 @@ def _unsure(usual: UsualRate) -> float:
 
 
 def _steady(one: Deviation, policy: StragglerPolicy) -> float:
-    """What peers are compared by: the history of one that is as it was; near the limit no noise decides."""
+    """The rate by which peers are compared: the history of a unit that is as it was; no noise decides."""
     return one.rate if one.own is None or one.own_loss(policy) is not None else one.own.usual
 
 

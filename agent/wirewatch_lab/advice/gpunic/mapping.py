@@ -14,6 +14,7 @@ from functools import cache
 from statistics import median
 
 from wirewatch.busbw.expected import pcie_rate
+from wirewatch.core.hostlist import natural
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.rdma import ACTIVE, gigabits
@@ -21,7 +22,6 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import GpuPart
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import GB
-from wirewatch.verdict.drift.wiring import natural
 from wirewatch_lab.advice.gpunic.locality import Locality
 
 

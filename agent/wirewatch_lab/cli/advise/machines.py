@@ -50,8 +50,6 @@ class ChosenMachine:
 
         if sum(one is not None for one in (self.topology, self.described, self.replay)) > 1:
             raise click.UsageError("give one of --topology, --machine and --replay")
-        if self.overlays and not self.replay:
-            raise click.UsageError("--overlay changes a recording: give --replay too")
         known = studies(self.measured)
         if self.described is not None:
             try:

@@ -35,7 +35,6 @@ from wirewatch.verdict.drift.wiring import (
     fingerprint,
     identity,
     links,
-    natural,
     numbers,
 )
 
@@ -209,8 +208,6 @@ def test_with_one_numa_node_it_does_not_matter_which_part_gives_it() -> None:
 def test_lists_are_written_short() -> None:
     assert numbers([7, 0, 1, 2, 3, 9, 10]) == "0-3, 7, 9, 10"
     assert (links([7]), links([1, 0])) == ("link 7", "links 0, 1")
-    names = ["mlx5_10", "mlx5_9", "ibp1"]
-    assert sorted(names, key=natural) == ["ibp1", "mlx5_9", "mlx5_10"]
 
 
 Make = Callable[[], Box]
