@@ -34,6 +34,7 @@ from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch_lab.advice.described import LANES, DescriptionError, group_of
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import gpu_names, gpu_product
+from wirewatch_lab.advice.settings.plugins import wanted_names
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.advice.times.evidence import first_gpus
 from wirewatch_lab.study.grid import EAGER
@@ -216,7 +217,8 @@ class RunGrounds:
             rates = either([f"{one.nic_rate / GBIT:.0f}" for one in profiles])
             reason = "" if len(ways) == 1 else f"are its ports of {rates} Gb/s? Say it by --network"
             names = tuple(f"over {one.lines()}" for one in profiles)
-            return Basis(ways, reason, names, strict=True, settings=settings, enforced=profiles[0].enforced)
+            wanted = wanted_names(profiles[0])
+            return Basis(ways, reason, names, strict=True, settings=settings, enforced=wanted)
         unknown = Absent(Why.MISSING, "the network is not known")
         alone, nothing = (
             JoinedWay(due, lambda op: _carried(inside, op, ranks))

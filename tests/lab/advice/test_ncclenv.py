@@ -65,7 +65,7 @@ def test_a_port_that_is_down_is_no_reason_for_a_list() -> None:
     ("where", "words"),
     [
         (node(), "no RDMA port is here"),
-        (node(replace(STORAGE, layer="Unspecified")), "the ports are EFA's"),
+        (node(replace(STORAGE, layer="Unspecified")), "aws-ofi-nccl drives the network"),
         (node(replace(STORAGE, state="down")), "no InfiniBand or RoCE port is active"),
         (NcclNode(ports=Absent(Why.MISSING, "nobody knows")), "nobody knows: nothing can be said"),
     ],

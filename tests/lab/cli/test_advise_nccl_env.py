@@ -67,7 +67,7 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_people_get_a_table_and_each_reason() -> None:
-    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DGX)
+    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DGX, "--explain")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"NCCL_IB_HCA={HCAS}" in done.stdout
     assert "mlx5_8:1 (Ethernet, 200 Gb/s = 25 GB/s)" in done.stdout
@@ -83,7 +83,8 @@ def test_jobs_get_values_that_are_quoted_and_nothing_else(one: str, other: str) 
         VariableAdvice(name, value, "", Confidence.LOW, "", "")
         for name, value in (("NCCL_A", one), ("NCCL_B", other), ("NCCL_C", None))
     ]
-    made = NcclEnvDocument("wirewatch.advise-nccl-env/1", 0.0, "a\nnode", "training", None, tuple(variables))
+    schema = "wirewatch.advise-nccl-env/1"
+    made = NcclEnvDocument(schema, 0.0, "a\nnode", "training", None, tuple(variables), None, "")
     wanted = {"NCCL_A": printable(one), "NCCL_B": printable(other)}
     words = shlex.split(job_text(made, "shell"), comments=True)
     assert dict(word.split("=", 1) for word in words if word != "export") == wanted
@@ -102,7 +103,7 @@ def test_a_sweep_speaks_for_its_setting_with_its_figures() -> None:
     assert (first["value"], first["confidence"]) == ("allreduce:Tree", "measured")
     assert [one["verdict"] for one in first["measured"]] == ["faster", "faster", "slower"]
     text = run_wirewatch(
-        "advise", "nccl-env", "--for", "training", *DESCRIBED, "--measured", "sweep.json"
+        "advise", "nccl-env", "--for", "training", *DESCRIBED, "--measured", "sweep.json", "--explain"
     ).stdout
     assert "GB/s with allreduce:Tree, " in text
     assert "slower by more than the spread" in text
@@ -113,10 +114,15 @@ def test_a_file_is_checked_against_a_node() -> None:
     Path("nccl.conf").write_text("NCCL_ALGO=auto\nNCCL_BUFSIZE=1\nNCCL_IB_HCA=mlx5\n", "utf-8")
     done = run_wirewatch("advise", "nccl-env", "--check", "--file", "nccl.conf", *DGX)
     assert (done.returncode, done.stderr) == (2, "")
-    assert "FAILS: NCCL_ALGO=auto (nccl.conf)" in done.stdout
-    assert "DOES NOT EXIST: NCCL_BUFSIZE=1 (nccl.conf)" in done.stdout
-    assert "SLOWS: NCCL_IB_HCA=mlx5 (nccl.conf)" in done.stdout
+    assert "\nFAILS: NCCL_ALGO=auto: init fails" in done.stdout
+    assert "\nDOES NOT EXIST: NCCL_BUFSIZE=1: NCCL reads" in done.stdout
+    assert "\nSLOWS: NCCL_IB_HCA=mlx5: it takes" in done.stdout
     assert done.stdout.endswith("\nFAILED: 3 settings, 3 of them with a remark\n")
+    explained = run_wirewatch(
+        "advise", "nccl-env", "--check", "--file", "nccl.conf", *DGX, "--explain"
+    ).stdout
+    assert "SLOWS: NCCL_IB_HCA=mlx5 (nccl.conf)\n    it takes" in explained
+    assert explained.count("    source: ") == 3
 
 
 @pytest.mark.parametrize(
@@ -182,7 +188,7 @@ def test_standard_input_is_a_file() -> None:
     words = ("advise", "nccl-env", "--check", "--file", "-", *DESCRIBED)
     done = CliRunner().invoke(cli, words, input="NCCL_ALGO=auto\n")
     assert done.exit_code == 2
-    assert "FAILS: NCCL_ALGO=auto (standard input)" in done.output
+    assert "\nFAILS: NCCL_ALGO=auto: init fails" in done.output
     too_much = CliRunner().invoke(cli, words, input="#" * (LIMIT + 1), standalone_mode=False)
     assert str(too_much.exception) == f"standard input: more than {LIMIT} bytes, which no settings take"
 
