@@ -72,7 +72,7 @@ def test_a_gpus_share_of_the_ports_is_the_slower_of_port_and_slot(text: str, gbs
     ("text", "why"),
     [
         ("", "give GPUs by number"),
-        ("1xH100", "two GPUs or more"),
+        ("0xH100", "a node has one GPU or more"),
         ("16xH100", "NVLink joins at most 8"),
         ("73xGB200", "NVLink joins at most 72"),
         ("8xMI300", "no data of a product 'MI300'"),

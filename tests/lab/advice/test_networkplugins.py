@@ -1,4 +1,4 @@
-"""Settings by the network between nodes: what its plugin sets, asks for or checks, and the question for it."""
+"""Settings by the network between nodes: what its plugin sets, asks for or checks, and the question of it."""
 
 from dataclasses import replace
 

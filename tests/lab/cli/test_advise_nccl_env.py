@@ -21,16 +21,19 @@ from tests.lab.advice.settings import MIB, swept
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch.busbw.references import Confidence
 from wirewatch.cli import cli
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import printable
 from wirewatch.statefolder import filesystem_ids
-from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
+from wirewatch_lab.advice.described import described
+from wirewatch_lab.advice.settings.advice import NcclEnvDocument, advise, check
 from wirewatch_lab.advice.settings.candidates import VariableAdvice
-from wirewatch_lab.advice.settings.node import NcclNode
+from wirewatch_lab.advice.settings.measured import JobPurpose
+from wirewatch_lab.advice.settings.node import NcclNode, described_node
 from wirewatch_lab.cli.advise import nccl_env as module
-from wirewatch_lab.cli.advise.nccl_env import LIMIT, job_text, of_named_file
+from wirewatch_lab.cli.advise.nccl_env import LIMIT, first_advice, job_text, of_named_file
 from wirewatch_lab.study.curve import Configuration, Study
 from wirewatch_lab.study.export import SWEEP, SweepCurve, SweepDocument, SweepPoint
 
@@ -73,6 +76,49 @@ def test_people_get_a_table_and_each_reason() -> None:
     assert "mlx5_8:1 (Ethernet, 200 Gb/s = 25 GB/s)" in done.stdout
     assert "NCCL_ALGO: leave unset\n    why: " in done.stdout
     assert done.stdout.count("    when not: ") == done.stdout.count("    source: ") > 20
+
+
+@each(
+    ("network", "first", "lines"),
+    [
+        ("+p5", "Set nothing: NCCL's own choices hold for training on 8 NVIDIA H100 80GB HBM3 on p5", 1),
+        ("+8xNDR", "Set nothing: ", 1),
+        ("+a3-mega", "Set nothing by hand: ", 2),
+        ("", "Set nothing inside a node: ", 2),
+    ],
+)
+def test_where_nothing_is_needed_a_line_says_so(network: str, first: str, lines: int) -> None:
+    node = described_node(described(f"8xH100{network}"), None)
+    text = first_advice(advise(node, (), JobPurpose.TRAINING, 0.0))
+    assert (text.startswith(first), len(text.splitlines())) == (True, lines)
+
+
+def test_a_first_answer_has_what_is_set_and_what_was_measured() -> None:
+    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DGX)
+    assert f"\n  NCCL_IB_HCA={HCAS}\n      NCCL opens every active port; " in done.stdout
+    written(swept((Configuration(4, "Tree"), {0: -0.2, 64 * MIB: 0.4})), Path("sweep.json"))
+    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DESCRIBED, "--measured", "sweep.json")
+    assert "\n  NCCL_ALGO=allreduce:Tree\n      measured here 24.9% faster" in done.stdout
+    assert "\n  measured here: NCCL_ALGO allreduce:Tree +" in done.stdout
+
+
+def test_a_check_has_15_lines_at_most_and_says_how_many_it_left_out() -> None:
+    names = [f"NCCL_NO_SUCH_THING_{n}" for n in range(40)]
+    Path("conf").write_text("".join(f"{name}=1\n" for name in names), "utf-8")
+    done = run_wirewatch("advise", "nccl-env", "--check", "--file", "conf", *DGX)
+    lines = done.stdout.splitlines()
+    shown = sum(line.startswith("DOES NOT EXIST: ") for line in lines)
+    assert (len(lines) <= 15, shown > 1) == (True, True)
+    assert f"{40 - shown} more, and the sources: --explain" in lines
+    explained = run_wirewatch("advise", "nccl-env", "--check", "--file", "conf", *DGX, "--explain").stdout
+    assert explained.count("DOES NOT EXIST: ") == 40
+
+
+def test_the_network_is_named_where_the_machine_does_not_show_it() -> None:
+    Path("conf").write_text("NCCL_PROTO=Simple\n", "utf-8")
+    words = ("advise", "nccl-env", "--check", "--file", "conf", *DESCRIBED)
+    assert [run_wirewatch(*words).returncode, run_wirewatch(*words, "--network", "p5").returncode] == [3, 0]
+    assert run_wirewatch(*words, "--network", "8xNDR").returncode == 1
 
 
 @settings(max_examples=examples(80))

@@ -1,4 +1,4 @@
-"""Settings of NCCL that guides advise to set: why they are left alone, and what was measured (candidates.toml)."""
+"""Settings that guides advise to set: why they are left alone, with measured figures (candidates.toml)."""
 
 import tomllib
 from dataclasses import dataclass

@@ -98,7 +98,7 @@ def nccl_env(
 
     Nearly all are left to NCCL. One gets a value where NCCL cannot know better, or where a sweep of this node
     (--measured) shows more than its spread in favour of it at the sizes of the purpose: small messages for
-    inference, large ones for training. What the plugin of a network sets or wants is left to it.
+    inference, large ones for training. The settings of a network's plugin are left to it.
 
     With --check it looks at this process, --pid or --file, with the nccl.conf files that NCCL reads. Exit
     codes then: 0 nothing is wrong; 1 something slows, does nothing or does not exist; 2 something fails; 3 it
