@@ -74,6 +74,11 @@ def checked(where: NcclNode, settings: dict[str, str]) -> tuple[NcclCheckDocumen
         (NcclNode(), {"NCCL_PROTO": "Simple"}, ["not known"]),
         (node(), {"NCCL_ALGO": "Ring"}, ["not known"]),
         (node(), {"NCCL_MAX_CTAS": "4"}, ["slows"]),
+        (node(), {"NCCL_NET": "Socket"}, ["does nothing"]),
+        (NcclNode(network=network_of("2x100G:sockets")), {"NCCL_NET": "Socket"}, ["does nothing"]),
+        (NcclNode(), {"NCCL_NET": "Socket"}, ["not known"]),
+        (NcclNode(), {"NCCL_TOPO_FILE": "/proc/self/fd/12", "NCCL_PROTO": "simple"}, []),
+        (described_node(described("1xH100+1xNDR"), None), {"NCCL_P2P_DISABLE": "1"}, ["does nothing"]),
         # Nothing was measured of these.
         (node(*IB), {"NCCL_BUFFSIZE": "2097152"}, ["not known"]),
         (node(*IB), {"NCCL_BUFFSIZE": "65536"}, ["slows"]),

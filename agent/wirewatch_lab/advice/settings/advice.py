@@ -31,7 +31,16 @@ from wirewatch.nccl.lists import (
     lacks,
     left_without,
 )
-from wirewatch.nccl.settings import NET, NVLS_ENABLE, SLOWING, TOPOLOGY, number, slowing_settings
+from wirewatch.nccl.settings import (
+    IB_OFF,
+    NET,
+    NVLS_ENABLE,
+    P2P_OFF,
+    SLOWING,
+    TOPOLOGY,
+    number,
+    slowing_settings,
+)
 from wirewatch.nccl.variables import NEWEST, PREFIX, Variable, meant, reader, variable, version_text
 from wirewatch_lab.advice.settings.candidates import GUIDE, VariableAdvice, candidates, left_alone
 from wirewatch_lab.advice.settings.finding import SettingFinding, Surroundings, Trouble, found
@@ -76,6 +85,7 @@ _ALIASES: Mapping[str, tuple[str, str]] = {
 _MARK = "\ufeff"
 _WITHOUT_NVLINK = frozenset({"NCCL_SHM_DISABLE", "NCCL_NVB_DISABLE"})
 """Settings that concern GPUs without NVLink between them."""
+_BETWEEN_GPUS = frozenset({P2P_OFF, P2P_LEVEL, "NCCL_P2P_DIRECT_DISABLE", *_WITHOUT_NVLINK})
 _OF_NVLINK = frozenset({"NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS", "NCCL_BUFFSIZE"})
 """Settings whose figures are of NVLink: a slower wire is full with less."""
 
@@ -298,9 +308,13 @@ def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
         return
     wanted = [two.name for two in plugins() if around.node.question and two.takes(one.name, one.value)]
     for text, shown, source in _slower(one, around.node):
-        if wanted:
-            asked = f"{text}; but {' and '.join(wanted)} want this value: {around.node.question}"
-            yield found(one, Trouble.UNKNOWN, asked, source)
+        if wanted or (around.node.question and one.name in {NET, IB_OFF}):
+            why = (
+                f"; but {' and '.join(wanted)} want this value"
+                if wanted
+                else ", if there is no other network"
+            )
+            yield found(one, Trouble.UNKNOWN, f"{text}{why}: {around.node.question}", source)
         elif shown:
             yield found(one, Trouble.SLOWS, text, source)
         else:
@@ -330,6 +344,8 @@ def _idle(one: WrittenSetting, around: Surroundings) -> str:
     """Why a setting that slows other nodes has nothing to do on this one; empty where it has."""
     if not slowing_settings({one.name: one.value}):
         return ""
+    if around.node.conditions and around.node.conditions.group.ranks == 1 and one.name in _BETWEEN_GPUS:
+        return "one GPU alone has no other on its node, so it changes nothing"
     reaches = one.name == P2P_LEVEL and one.value != "LOC" and not one.value.startswith("0")
     if around.node.all_nvlink and (one.name in _WITHOUT_NVLINK or reaches):
         return "NVLink joins all GPUs here with each other, so it changes nothing"

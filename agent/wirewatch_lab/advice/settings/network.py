@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from wirewatch.busbw.profiles import NetworkKind
 from wirewatch.busbw.references import Confidence
 from wirewatch.collectors.gpudirect import CheckState
 from wirewatch.core.pci import Path
@@ -411,15 +412,15 @@ def _gdr(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
 
 
 def _net(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    known = not isinstance(around.node.ports, Absent)
-    name = one.value.lower()
+    node, name = around.node, one.value.lower()
+    plain = node.network is not None and node.network.kind is NetworkKind.SOCKETS
     if name not in {*_OWN, "socket"} and not name.startswith(_PLUGINS):
         text = "init fails unless a network plugin names itself so; NCCL's own are IB and Socket"
         yield found(one, Trouble.UNKNOWN, text, "src/plugin/net.cc")
-    if name == "socket" and around.node.plugin:
-        text = f"sockets between nodes instead of {around.node.plugin.name}"
-        yield found(one, Trouble.SLOWS, text, around.node.plugin.source)
-    elif name == "socket" and known and not around.node.active:
+    if name == "socket" and node.plugin:
+        text = f"sockets between nodes instead of {node.plugin.name}"
+        yield found(one, Trouble.SLOWS, text, node.plugin.source)
+    elif name == "socket" and (plain or not (isinstance(node.ports, Absent) or node.active)):
         yield found(one, Trouble.NOTHING, "no InfiniBand or RoCE port is active here: sockets anyway", _PORTS)
 
 
