@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.busbw.profiles import PROFILES, NetworkKind, NetworkProfile, plain
+from wirewatch.core import words
 from wirewatch.core.hostlink import Pcie
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Place
@@ -105,7 +106,13 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
     ports = _ports(int(found[3]), found[4], count, product) if found[3] else ()
     network = network_of(found[5]) if found[5] else None
     conditions = Conditions(group, pcie=Pcie(product.pcie, LANES), network=ports)
-    nics = f" with {found[3]} ports {found[4].upper()}" if ports else f" on {network.name}" if network else ""
+    nics = (
+        f" with {words.count(len(ports), 'port')} {found[4].upper()}"
+        if ports
+        else f" on {network.name}"
+        if network
+        else ""
+    )
     of = f"{count} {product.name}{nics}, as described"
     return AdvisedMachine(of, DESCRIBED, (conditions,), tuple(studies), network=network)
 

@@ -83,14 +83,21 @@ def test_people_get_a_table_and_each_reason() -> None:
     [
         ("+p5", "Set nothing: NCCL's own choices hold for training on 8 NVIDIA H100 80GB HBM3 on p5", 1),
         ("+8xNDR", "Set nothing: ", 1),
-        ("+a3-mega", "Set nothing by hand: ", 2),
-        ("", "Set nothing inside a node: ", 2),
+        ("+a3-mega", "Set nothing by hand for training on 8 ", 2),
+        ("", "Set nothing inside a node for training on 8 ", 2),
     ],
 )
 def test_where_nothing_is_needed_a_line_says_so(network: str, first: str, lines: int) -> None:
     node = described_node(described(f"8xH100{network}"), None)
     text = first_advice(advise(node, (), JobPurpose.TRAINING, 0.0))
     assert (text.startswith(first), len(text.splitlines())) == (True, lines)
+
+
+def test_a_script_for_a_job_says_where_the_settings_of_its_network_are() -> None:
+    node = described_node(described("8xH100+a3-mega"), None)
+    text = job_text(advise(node, (), JobPurpose.TRAINING, 0.0), "shell")
+    assert "nccl-env-profile.sh" in " ".join(line for line in text.splitlines() if line.startswith("# "))
+    assert [line for line in text.splitlines() if not line.startswith("#")] == ["export NCCL_DEBUG=WARN"]
 
 
 def test_a_first_answer_has_what_is_set_and_what_was_measured() -> None:

@@ -306,11 +306,12 @@ def first_advice(made: advice.NcclEnvDocument) -> str:
     measured = [f"  measured here: {one.name} {_in_short(one)}" for one in made.variables if one.measured]
     where = f"{made.purpose} on {made.machine}{f', over {made.network}' if made.network else ''}"
     more = f"({DEBUG}=WARN prints NCCL's errors; reasons: --explain)"
-    if not to_set:
-        part = "" if not made.remark else " by hand" if made.network else " inside a node"
-        head = f"Set nothing{part}: NCCL's own choices hold for {where}. {more}"
-    else:
+    if to_set:
         head = f"Set this for {where}, and leave the rest to NCCL {more}:"
+    elif made.remark:
+        head = f"Set nothing {'by hand' if made.network else 'inside a node'} for {where}. {more}"
+    else:
+        head = f"Set nothing: NCCL's own choices hold for {where}. {more}"
     lines = [head, *(line for one in to_set for line in (f"  {one.name}={one.value}", _cut(one.reason)))]
     lines += [*measured[:SHOWN_MEASURED], *([f"{made.remark}."] if made.remark else ())]
     return "\n".join(map(printable, lines))
@@ -371,7 +372,7 @@ def job_text(made: advice.NcclEnvDocument, form: str) -> str:
         text = "\n".join(f"{name}={value}" for name, value in values)
     left = ", ".join(one.name for one in made.variables if one.value is None)
     head = f"NCCL's settings for {made.purpose}: {printable(made.machine)}, {utc(made.at)}"
-    lines = (head, *wrap(f"left to NCCL: {left}", WIDTH - 2))
+    lines = (head, *wrap(printable(made.remark), WIDTH - 2), *wrap(f"left to NCCL: {left}", WIDTH - 2))
     return "\n".join([*(f"# {line}" for line in lines), text]) + "\n"
 
 
