@@ -137,7 +137,8 @@ def check(
     """All that is wrong with the settings of some places, and how bad the worst of it is."""
     settings, hidden = effective(places.sources)
     values = {one.name: one.value for one in settings}
-    node = replace(node, signed=next((one for one in plugins() if one.signed(values)), None))
+    signed = [one for one in plugins() if one.signed(values)]
+    node = replace(node, signed=signed[0] if len(signed) == 1 else None)
     around = Surroundings(node, values, measured)
     findings = [
         *(one for setting in settings for one in _of_setting(setting, around)),
