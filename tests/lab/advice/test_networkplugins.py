@@ -74,7 +74,7 @@ def checked(where: NcclNode, settings: dict[str, str]) -> tuple[NcclCheckDocumen
         (NcclNode(), {"NCCL_PROTO": "Simple"}, ["not known"]),
         (node(), {"NCCL_ALGO": "Ring"}, ["not known"]),
         (node(), {"NCCL_MAX_CTAS": "4"}, ["slows"]),
-        (NcclNode(), {"FI_PROVIDER": "efa", "NCCL_FASTRAK_USE_SNAP": "1", "NCCL_ALGO": "Ring"}, ["not known"]),
+        (NcclNode(), {"FI_PROVIDER": "efa", "NCCL_NET": "FasTrak", "NCCL_ALGO": "Ring"}, ["not known"]),
         (node(), {"NCCL_NET": "Socket"}, ["does nothing"]),
         (NcclNode(network=network_of("2x100G:sockets")), {"NCCL_NET": "Socket"}, ["does nothing"]),
         (NcclNode(), {"NCCL_NET": "Socket"}, ["not known"]),

@@ -1,11 +1,10 @@
 """Settings that guides advise to set: why they are left alone, with measured figures (candidates.toml)."""
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from wirewatch.busbw.references import Confidence
+from wirewatch_lab.advice.rows import rows
 from wirewatch_lab.advice.settings.measured import MeasuredSetting
 
 GUIDE = "NCCL user guide, environment variables"
@@ -62,5 +61,6 @@ class SettingCandidate:
 @cache
 def candidates() -> tuple[SettingCandidate, ...]:
     """All rows."""
-    data = tomllib.loads(files(__package__).joinpath("candidates.toml").read_text())
-    return tuple(SettingCandidate(name, **fields) for name, fields in data.items())
+    return tuple(
+        SettingCandidate(name, **fields) for name, fields in rows(__package__, "candidates.toml").items()
+    )

@@ -1,14 +1,13 @@
 """Plugins between NCCL and a network: what each sets itself, asks a job for, or checks (plugins.toml)."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from wirewatch.busbw.profiles import NetworkKind, NetworkProfile
+from wirewatch_lab.advice.rows import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,9 @@ class NetworkPlugin:
 @cache
 def plugins() -> tuple[NetworkPlugin, ...]:
     """All that are known."""
-    data = tomllib.loads(files(__package__).joinpath("plugins.toml").read_text())
-    return tuple(NetworkPlugin(name=name, **fields) for name, fields in data.items())
+    return tuple(
+        NetworkPlugin(name=name, **fields) for name, fields in rows(__package__, "plugins.toml").items()
+    )
 
 
 def plugin_by_kind(kind: NetworkKind) -> NetworkPlugin | None:
