@@ -136,8 +136,9 @@ def test_jobs_get_values_that_are_quoted_and_nothing_else(one: str, other: str) 
         VariableAdvice(name, value, "", Confidence.LOW, "", "")
         for name, value in (("NCCL_A", one), ("NCCL_B", other), ("NCCL_C", None))
     ]
-    schema = "wirewatch.advise-nccl-env/1"
-    made = NcclEnvDocument(schema, 0.0, "a\nnode", "training", None, tuple(variables), None, "")
+    made = NcclEnvDocument(
+        "wirewatch.advise-nccl-env/1", 0.0, "a\nnode", "training", None, tuple(variables), None, ""
+    )
     wanted = {"NCCL_A": printable(one), "NCCL_B": printable(other)}
     words = shlex.split(job_text(made, "shell"), comments=True)
     assert dict(word.split("=", 1) for word in words if word != "export") == wanted
