@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from wirewatch_lab.cli.advise import advise
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(ROOT / "docs" / "advice" / name for name in ("cost.md", "gpu-nic.md", "placement.md"))
+_PAGES = ("cost.md", "gpu-nic.md", "nccl-env.md", "placement.md")
+PAGES = tuple(ROOT / "docs" / "advice" / name for name in _PAGES)
 REFUSED = 2
 """How a placement ends that there is not."""
 _BLOCK = re.compile(r"(?<=```console\n)\$ wirewatch advise (.*)\n(?:.*\n)*?(?=```)")

@@ -78,8 +78,8 @@ class NetworkProfile:
 
     `gpus`: products that such nodes have, as a pattern; empty for any. `share`: of the NICs' rate that a ring
     reaches. `pair`: how many times that two nodes reach by trees, 0 for what follows from the GPUs.
-    `enforced`: settings that the network's plugin sets itself, or refuses others of. `older`: what healthy
-    nodes reached with software of which nothing in a table tells, None where that makes no difference.
+    `older`: what healthy nodes reached with software of which nothing in a table tells, None where that makes
+    no difference.
     """
 
     name: str
@@ -91,7 +91,6 @@ class NetworkProfile:
     pair: float = 0.0
     latency: float = 0.0
     ramp: float = _RAMP
-    enforced: frozenset[str] = frozenset()
     tables: tuple[NetworkTable, ...] = ()
     source: str = "the provider's product page"
     older: "NetworkProfile | None" = None
@@ -132,17 +131,6 @@ def _us(*points: tuple[float, float]) -> tuple[Point, ...]:
     return tuple((round(size * MIB), us / MICRO) for size, us in points)
 
 
-_AWS = frozenset({
-    "NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_NVLSTREE_MAX_CHUNKSIZE", "NCCL_NVLS_CHUNKSIZE",
-    "NCCL_NET_FORCE_FLUSH", "NCCL_NETDEVS_POLICY", "NCCL_TOPO_FILE", "NCCL_PROTO",
-})  # fmt: skip
-"""aws/aws-ofi-nccl, src/platform-aws.cpp."""
-_GCP = frozenset({
-    "NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_CROSS_NIC", "NCCL_DYNAMIC_CHUNK_SIZE",
-    "NCCL_MIN_NCHANNELS", "NCCL_NET_GDR_LEVEL", "NCCL_NVLS_ENABLE", "NCCL_P2P_NET_CHUNKSIZE",
-    "NCCL_P2P_NVL_CHUNKSIZE", "NCCL_P2P_PCI_CHUNKSIZE", "NCCL_TUNER_CONFIG_PATH", "NCCL_TUNER_PLUGIN",
-})  # fmt: skip
-"""nccl-env-profile.sh of GCP's plugin."""
 _P5 = NetworkTable(
     ALL_REDUCE, 2, 8, _us(
         (8 / MIB, 77), (0.0625, 101.1), (1, 119.1), (4, 163.2), (16, 282.3), (64, 597.4), (256, 1501.2),
@@ -184,10 +172,7 @@ def _of(
     name: str, kind: NetworkKind, nics: int, gigabits: float, gpus: str, *tables: NetworkTable,
     share: float = 0.93, pair: float = 0.0, latency: float = 0.0, ramp: float = _RAMP,
 ) -> NetworkProfile:  # fmt: skip
-    enforced = {NetworkKind.EFA: _AWS, NetworkKind.TCPXO: _GCP, NetworkKind.TCPX: _GCP}.get(kind, frozenset())
-    return NetworkProfile(
-        name, kind, nics, gigabits * GBIT, gpus, share, pair, latency, ramp, enforced, tables
-    )
+    return NetworkProfile(name, kind, nics, gigabits * GBIT, gpus, share, pair, latency, ramp, tables)
 
 
 PROFILES: tuple[NetworkProfile, ...] = (

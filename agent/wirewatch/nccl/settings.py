@@ -22,16 +22,22 @@ _MOST, _LONGEST = 64, 200
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A setting that can lower bandwidth: `slows` is true of the values that do, `effect` is what they do."""
+    """A setting that can lower bandwidth: `slows` is true of the values that may, `effect` is what they do.
+
+    `shown`: whether a measurement, or how NCCL works, shows it of a value that may.
+    """
 
     slows: Callable[[str], bool]
     effect: str
     source: str = "NCCL user guide, environment variables"
+    shown: Callable[[str], bool] = bool
 
 
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"})
 _FAR = 4
-_CHANNELS = 32
+_CHANNELS, _SLOW_CHANNELS = 32, 17
+_MEASURED = 64 << 10
+"""Bytes of NCCL_BUFFSIZE that were measured. 16 channels cost two H200 13 % of large messages, 24 nothing."""
 _FEW = (
     f"fewer channels than {_CHANNELS}, and SMs to drive the links with (NCCL takes 24 on Hopper); "
     "4 measured 98 GB/s, 1 measured 25"
@@ -152,6 +158,11 @@ def _under(least: int) -> Callable[[str], bool]:
     return lambda value: 0 < number(value) < least
 
 
+def _never(_value: str) -> bool:
+    """Of a setting of which nothing was measured."""
+    return False
+
+
 def _more_channels(value: str) -> bool:
     return number(value) > _CHANNELS
 
@@ -183,27 +194,32 @@ SLOWING: Mapping[str, Slowdown] = {
         _LISTS,
     ),
     NVLS_ENABLE: Slowdown(lambda value: number(value) == 0, "no NVLink SHARP: Ring instead"),
-    "NCCL_NVLS_NCHANNELS": Slowdown(_under(16), "fewer channels for NVLS than it takes", _UNDOCUMENTED),
-    "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW),
-    "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW),
-    "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW),
-    "NCCL_MIN_NCHANNELS": Slowdown(_more_channels, _MANY),
-    "NCCL_MIN_CTAS": Slowdown(_more_channels, _MANY),
+    "NCCL_NVLS_NCHANNELS": Slowdown(
+        _under(16), "fewer channels for NVLS than it takes", _UNDOCUMENTED, _never
+    ),
+    "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS)),
+    "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS)),
+    "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS)),
+    "NCCL_MIN_NCHANNELS": Slowdown(_more_channels, _MANY, shown=_never),
+    "NCCL_MIN_CTAS": Slowdown(_more_channels, _MANY, shown=_never),
     "NCCL_CTA_POLICY": Slowdown(
-        lambda value: value.upper() not in {"0", "DEFAULT"}, "fewer SMs rather than more speed"
+        lambda value: value.upper() not in {"0", "DEFAULT"}, "fewer SMs rather than more speed", shown=_never
     ),
     "NCCL_NTHREADS": Slowdown(
         _under(512),
         "fewer threads a channel than the 512 of recent GPUs; 64 with 2 channels measured 20 GB/s",
+        shown=_never,
     ),
     "NCCL_LL128_NTHREADS": Slowdown(
-        _under(640), "fewer threads a channel for LL128 than its 640", _UNDOCUMENTED
+        _under(640), "fewer threads a channel for LL128 than its 640", _UNDOCUMENTED, _never
     ),
     "NCCL_BUFFSIZE": Slowdown(
-        _under(4 << 20), "smaller buffers than 4 MiB: more and shorter steps; 64 KiB measured 131 GB/s"
+        _under(4 << 20),
+        "smaller buffers than 4 MiB: more and shorter steps; 64 KiB measured 131 GB/s",
+        shown=_under(_MEASURED + 1),
     ),
-    "NCCL_TOPO_FILE": Slowdown(bool, "NCCL believes this file about the machine"),
-    "NCCL_GRAPH_FILE": Slowdown(bool, "rings and trees come from this file", _UNDOCUMENTED),
+    "NCCL_TOPO_FILE": Slowdown(bool, "NCCL believes this file about the machine", shown=_never),
+    "NCCL_GRAPH_FILE": Slowdown(bool, "rings and trees come from this file", _UNDOCUMENTED, _never),
     "NCCL_NET": Slowdown(
         lambda value: value.lower() == "socket", "sockets where GPUs do not reach each other"
     ),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wirewatch.busbw.profiles import PROFILES, NetworkKind, NetworkProfile, plain
+from wirewatch.core import words
 from wirewatch.core.hostlink import Pcie
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.pci import Place
@@ -34,7 +35,7 @@ from wirewatch_lab.study.topologyxml import (
 )  # fmt: skip
 
 LANES = 16
-FEWEST, BRIDGED = 2, 2
+FEWEST, BRIDGED = 1, 2
 FOUR_WAY = "H200 NVL"
 """The card of which a bridge joins two or four."""
 MOST_PORTS = 144
@@ -100,12 +101,18 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
         meant = did_you_mean(name.upper(), known, f"there are {', '.join(known)}")
         raise DescriptionError(f"no data of a product {name[:40]!r}; {meant}")
     if count < FEWEST:
-        raise DescriptionError("collectives take two GPUs or more")
+        raise DescriptionError("a node has one GPU or more")
     group = group_of(count, product)
     ports = _ports(int(found[3]), found[4], count, product) if found[3] else ()
     network = network_of(found[5]) if found[5] else None
     conditions = Conditions(group, pcie=Pcie(product.pcie, LANES), network=ports)
-    nics = f" with {found[3]} ports {found[4].upper()}" if ports else f" on {network.name}" if network else ""
+    nics = (
+        f" with {words.count(len(ports), 'port')} {found[4].upper()}"
+        if ports
+        else f" on {network.name}"
+        if network
+        else ""
+    )
     of = f"{count} {product.name}{nics}, as described"
     return AdvisedMachine(of, DESCRIBED, (conditions,), tuple(studies), network=network)
 
@@ -136,7 +143,7 @@ def group_of(count: int, product: GpuProduct) -> Group:
 def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
     """What joins all of them, and how many links of each lead there."""
     wires = nvlink_product(product.name)
-    if wires is None:
+    if wires is None or count == FEWEST:
         return WireKind.PCIE, 0
     most = max(wires.counts)
     if product.domain <= BRIDGED:
@@ -215,8 +222,14 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
     )  # fmt: skip
     known = {key: text for key, gpu in places.items() if (text := _cpus(gpu.place.affinity))}
     near = Locality(gpus, ports, stated=False, others=others, cpus=known)
-    conditions = tuple(Conditions(group) for group in groups(topology, islands(topology)))
+    conditions = conditions_of(topology)
     return AdvisedMachine(f"NCCL's topology in {name}", topology, conditions, tuple(measured), near)
+
+
+def conditions_of(topology: Topology) -> tuple[Conditions, ...]:
+    """The wires of a node and of its islands; of one GPU alone it is the node without any."""
+    lone = (Group(topology.gpus, WireKind.PCIE, (0,), whole=True),) if len(topology.gpus) == 1 else ()
+    return tuple(map(Conditions, lone or groups(topology, islands(topology))))
 
 
 def _numbers(gpus: Sequence[XmlGpu]) -> Sequence[int]:

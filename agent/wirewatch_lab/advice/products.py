@@ -1,15 +1,18 @@
 """What a GPU of each product has beside its links: memory, its rate, arithmetic, PCIe, and NVLink's reach.
 
-Sources: NVIDIA's data sheets of each product, of dense arithmetic without sparsity. Their GB are taken as
-10^9 bytes; of HBM the driver shows up to 7 % more (H200: 143,771 MiB). `nvlink_product` of core.topology has
-the links.
+The products are rows of products.toml, with their source. Their GB are taken as 10^9 bytes; of HBM the driver
+shows up to 7 % more (H200: 143,771 MiB). `nvlink_product` of core.topology has the links.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
+from typing import Any
 
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.rows import rows
 
 GIGA, TERA = 1e9, 1e12
 
@@ -32,50 +35,13 @@ class GpuProduct:
     domain: int
 
 
-def _product(
-    name: str, pattern: str, gigabytes: float, gbs: float, teraflops: float, pcie: int, domain: int = 1
-) -> GpuProduct:
+def _product(name: str, row: Sequence[Any]) -> GpuProduct:
+    pattern, gigabytes, gbs, teraflops, pcie, domain = row
     return GpuProduct(name, pattern, gigabytes * GIGA, gbs * GIGA, teraflops * TERA, pcie, domain)
 
 
-_PRO_6000 = r"RTX ?PRO ?6000( BLACKWELL)?( (MAX Q )?WORKSTATION EDITION)?"
-PRODUCTS: tuple[GpuProduct, ...] = (
-    _product("NVIDIA GB300", r"GB300", 288, 8000, 2500, 6, 72),
-    _product("NVIDIA GB200", r"GB200", 186, 8000, 2500, 5, 72),
-    _product("NVIDIA B300 SXM6 AC", r"B300", 288, 8000, 2250, 6, 8),
-    _product("NVIDIA B200", r"B200", 180, 8000, 2250, 5, 8),
-    _product("NVIDIA B100", r"B100", 192, 8000, 1750, 5, 8),
-    _product("NVIDIA GH200 480GB", r"GH200", 96, 4000, 990, 5),
-    _product("NVIDIA H200 NVL", r"H200 NVL", 141, 4800, 835, 5, 2),
-    _product("NVIDIA H200", r"H200", 141, 4800, 989, 5, 8),
-    _product("NVIDIA H100 NVL", r"H100 NVL", 94, 3900, 835, 5, 2),
-    _product("NVIDIA H100 PCIe", r"H100 PCIE?", 80, 2000, 756, 5, 2),
-    _product("NVIDIA H100 80GB HBM3", r"H100", 80, 3350, 989, 5, 8),
-    _product("NVIDIA H800", r"H800", 80, 3350, 989, 5, 8),
-    _product("NVIDIA H20", r"H20", 96, 4000, 148, 5, 8),
-    _product("NVIDIA A100-PCIE-40GB", r"A100 PCIE? 40GB", 40, 1555, 312, 4, 2),
-    _product("NVIDIA A100 80GB PCIe", r"A100( 80GB)? PCIE?", 80, 1935, 312, 4, 2),
-    _product("NVIDIA A100-SXM4-40GB", r"A100( SXM4?)? 40GB", 40, 1555, 312, 4, 16),
-    _product("NVIDIA A100-SXM4-80GB", r"A100", 80, 2039, 312, 4, 16),
-    _product("NVIDIA A800 80GB PCIe", r"A800( 80GB)? PCIE?", 80, 1935, 312, 4, 2),
-    _product("NVIDIA A800-SXM4-80GB", r"A800", 80, 2039, 312, 4, 8),
-    _product("NVIDIA A30", r"A30", 24, 933, 165, 4, 2),
-    _product("NVIDIA A40", r"A40", 48, 696, 149.7, 4, 2),
-    _product("NVIDIA A10", r"A10G?", 24, 600, 125, 4),
-    _product("NVIDIA RTX A6000", r"(RTX ?)?A6000", 48, 768, 154.8, 4, 2),
-    _product("NVIDIA L40S", r"L40S", 48, 864, 362, 4),
-    _product("NVIDIA L40", r"L40", 48, 864, 181, 4),
-    _product("NVIDIA L4", r"L4", 24, 300, 121, 4),
-    _product("Tesla V100-PCIE-32GB", r"V100 PCIE?( \d\dGB)?", 32, 900, 112, 3),
-    _product("Tesla V100-SXM2-16GB", r"V100( SXM[23])? 16GB", 16, 900, 125, 3, 16),
-    _product("Tesla V100-SXM2-32GB", r"V100", 32, 900, 125, 3, 16),
-    _product("Tesla T4", r"T4", 16, 320, 65, 3),
-    _product("NVIDIA RTX PRO 6000 Blackwell Server Edition", _PRO_6000, 96, 1597, 500, 5),
-    _product("NVIDIA RTX 6000 Ada Generation", r"RTX ?6000 ?ADA", 48, 960, 364, 4),
-    _product("NVIDIA GeForce RTX 5090", r"(RTX ?)?5090", 32, 1792, 209, 5),
-    _product("NVIDIA GeForce RTX 4090", r"(RTX ?)?4090", 24, 1008, 165, 4),
-    _product("NVIDIA GeForce RTX 3090", r"(RTX ?)?3090", 24, 936, 71, 4, 2),
-)
+PRODUCTS = tuple(starmap(_product, rows(__package__, "products.toml").items()))
+"""In the order of the file: the first whose pattern fits a name counts."""
 SOURCE = "NVIDIA's data sheet of the product, dense arithmetic"
 _MAKER = re.compile(r"\b(NVIDIA|TESLA|GEFORCE|QUADRO|DGX|HGX)\b")
 _GIGABYTES = re.compile(r"\b(\d{2,3})G(B\b|\b)")

@@ -11,7 +11,7 @@ from wirewatch.cli.check.answer import EXIT
 from wirewatch.core.words import count
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.cli.parse import read_output
-from wirewatch_lab.cli.texts import written
+from wirewatch_lab.cli.texts import first_lines, written
 from wirewatch_lab.study import compare
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.export import read_study as read_sweep
@@ -54,16 +54,20 @@ def _is_ours(path: Path) -> bool:
         raise click.UsageError(f"{path}: {error.strerror or error}") from error
 
 
-def print_comparison(a: Study, b: Study, least_speed: float | None, *, as_json: bool) -> int:
+def print_comparison(
+    a: Study, b: Study, least_speed: float | None, *, as_json: bool, explain: bool
+) -> int:  # fmt: skip
     """Print it and return the exit code; `least_speed`: the share of A's that B must keep."""
     made = compare.compare(a, b)
-    text = comparison_text(made, least_speed) if not as_json else ""
-    click.echo(text or compare.COMPARISON.dump_json(made, indent=1).decode())
+    if as_json:
+        click.echo(compare.COMPARISON.dump_json(made, indent=1).decode())
+    else:
+        click.echo(first_lines(comparison_text(made, least_speed), explain=explain))
     return EXIT[compare.health(made, least_speed)]
 
 
 def comparison_text(made: compare.Comparison, least_speed: float | None = None) -> str:
-    """Return the text of a comparison: what else is different first, then what changed."""
+    """Return the text of a comparison: the result first, then what else is different and what changed."""
     return written(
         "compare.j2", made, least_speed=least_speed, verdict=HEALTH_NAMES[compare.health(made, least_speed)],
         losses=[] if least_speed is None else compare.losses(made, least_speed), result=_result(made),

@@ -66,7 +66,7 @@ from wirewatch_lab.study.sweep import (
 
 INTERNAL, UNKNOWN, FAILED = 70, 3, 2
 SWITCH = {"on": True, "off": False}
-_COMPARING = frozenset({"compare", "fail_under", "as_json"})
+_COMPARING = frozenset({"compare", "fail_under", "as_json", "explain"})
 
 STEPS = 1000
 """Of the bar, a second."""
@@ -108,6 +108,7 @@ class Allowed(NamedTuple):
     help="With --compare: exit with 1 where B keeps less than this much of A's speed.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --compare: print one JSON document.")
+@click.option("--explain", is_flag=True, help="With --compare: print all of it, not 15 lines at most.")
 @click.option(
     "--op", "ops", multiple=True, type=click.Choice(PRIMITIVES),
     help=f"Operation; repeatable. Default: {', '.join(OPS)}.",
@@ -142,7 +143,8 @@ class Allowed(NamedTuple):
 @click.pass_context
 def sweep(
     context: click.Context, *, out: Path | None, resume: Path | None, export: Path | None,
-    compare: tuple[Path, Path] | None, fail_under: float | None, as_json: bool, ops: Sequence[str],
+    compare: tuple[Path, Path] | None, fail_under: float | None, as_json: bool, explain: bool,
+    ops: Sequence[str],
     sizes: Sequence[tuple[int, ...]], algorithm: tuple[str, ...], protocol: tuple[str, ...],
     gpus: tuple[int, ...] | None, registered: tuple[str, ...], launch: tuple[str, ...],
     vary: Sequence[tuple[str, tuple[str, ...]]], dtype: str, out_of_place: bool, iterations: int | None,
@@ -160,9 +162,9 @@ def sweep(
     fast enough; 1 it is not; 3 nothing could be judged.
     """
     if compare is not None:
-        _compare(context, compare, fail_under, as_json=as_json)
-    if fail_under is not None or as_json:
-        raise click.UsageError("--fail-under and --json go with --compare")
+        _compare(context, compare, fail_under, as_json=as_json, explain=explain)
+    if fail_under is not None or as_json or explain:
+        raise click.UsageError("--fail-under, --json and --explain go with --compare")
 
     folder = _one_folder(context, out, resume, export, replay)
     if len({name for name, _ in vary}) < len(vary):
@@ -192,14 +194,16 @@ def _ended(folder: Path, work: Callable[[], int]) -> int:
 
 
 def _compare(
-    context: click.Context, paths: tuple[Path, Path], fail_under: float | None, *, as_json: bool
-) -> NoReturn:
+    context: click.Context, paths: tuple[Path, Path], fail_under: float | None, *, as_json: bool,
+    explain: bool,
+) -> NoReturn:  # fmt: skip
     """Compare and end. Raises UsageError: an option that measures is there too."""
     others = [name for name in context.params if name not in _COMPARING and _is_given(context, name)]
     if others:
         raise click.UsageError(f"--compare measures nothing: without --{_option(others[0])}")
     a, b = map(read_study, paths)
-    context.exit(print_comparison(a, b, None if fail_under is None else fail_under / 100, as_json=as_json))
+    least = None if fail_under is None else fail_under / 100
+    context.exit(print_comparison(a, b, least, as_json=as_json, explain=explain))
 
 
 def _option(parameter: str) -> str:

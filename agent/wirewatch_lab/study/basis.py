@@ -34,6 +34,7 @@ from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch_lab.advice.described import LANES, DescriptionError, group_of
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import gpu_names, gpu_product
+from wirewatch_lab.advice.settings.plugins import wanted_names
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.advice.times.evidence import first_gpus
 from wirewatch_lab.study.grid import EAGER
@@ -219,7 +220,8 @@ class RunGrounds:
             if len(profiles) < len(ways):
                 reason = f"NCCL 2.9 and older reached as little on {profiles[0].name}: is its NCCL that old?"
             names = tuple(f"over {one.lines()}" for one in profiles)
-            return Basis(ways, reason, names, strict=True, settings=settings, enforced=profiles[0].enforced)
+            wanted = wanted_names(profiles[0])
+            return Basis(ways, reason, names, strict=True, settings=settings, enforced=wanted)
         unknown = Absent(Why.MISSING, "the network is not known")
         alone, nothing = (
             JoinedWay(due, lambda op: _carried(inside, op, ranks))

@@ -17,7 +17,7 @@ from wirewatch_lab.advice.settings.advice import NotRead, Places, check
 from wirewatch_lab.advice.settings.finding import SettingFinding
 from wirewatch_lab.advice.settings.gids import V1, V2
 from wirewatch_lab.advice.settings.measured import MeasuredSetting, measured_settings
-from wirewatch_lab.advice.settings.node import NcclNode
+from wirewatch_lab.advice.settings.node import VIRTUAL_TOPOLOGY, NcclNode
 from wirewatch_lab.advice.settings.sources import of_conf, of_environ
 from wirewatch_lab.study.curve import Configuration
 from wirewatch_lab.study.spread import Regime
@@ -106,10 +106,11 @@ def test_what_slows_has_its_figure() -> None:
 
 def test_simple_alone_slows_small_messages_and_ll_alone_large_ones() -> None:
     """A public guide advises Simple for inference."""
-    assert only("NCCL_PROTO", "Simple")[1].startswith("small messages go without LL")
-    assert only("NCCL_PROTO", "^LL")[1].startswith("small messages go without LL")
-    assert only("NCCL_PROTO", "LL")[1].startswith("not the Simple protocol; LL alone measured 150 GB/s")
-    assert told("NCCL_PROTO", "^LL128") == told("NCCL_PROTO", "LL,Simple") == []
+    for where in (UNKNOWN, node(*IB)):
+        assert only("NCCL_PROTO", "Simple", where)[1].startswith("small messages go without LL")
+        assert only("NCCL_PROTO", "^LL", where)[1].startswith("small messages go without LL")
+        assert only("NCCL_PROTO", "LL", where)[1].startswith("not the Simple protocol; LL alone measured 150")
+        assert told("NCCL_PROTO", "^LL128", where) == told("NCCL_PROTO", "LL,Simple", where) == []
 
 
 def test_ring_leaves_nvls_nothing_to_do() -> None:
@@ -131,7 +132,7 @@ def test_nvls_by_force_fails_where_its_resources_lack() -> None:
     ("where", "words"),
     [
         (node(), "no RDMA port is here: sockets, or a plugin such as GPUDirect-TCPX, read no NCCL_IB_*"),
-        (node(replace(STORAGE, layer="Unspecified")), "the ports are EFA's: aws-ofi-nccl drives them"),
+        (node(replace(STORAGE, layer="Unspecified")), "aws-ofi-nccl drives the network, and reads none of"),
         (node(replace(STORAGE, state="down")), "no InfiniBand or RoCE port is active here"),
     ],
 )  # fmt: skip
@@ -220,7 +221,7 @@ def test_what_slows_other_nodes_does_nothing_where_nvlink_joins_all() -> None:
         for where in (node(kind=WireKind.PCIE), UNKNOWN):
             assert "slows" in {trouble for trouble, _ in told(name, value, where)}
     assert only("NCCL_P2P_LEVEL", "LOC", node())[0] == "slows"
-    assert only("NCCL_NVLS_ENABLE", "0", node())[0] == "slows"
+    assert only("NCCL_NVLS_ENABLE", "0", node(*IB))[0] == "slows"
     assert only("NCCL_NVLS_ENABLE", "0", node(kind=WireKind.PCIE))[0] == "does nothing"
     assert only("NCCL_NET", "Socket", node())[0] == "does nothing"
     assert only("NCCL_NET", "socket", node(*IB))[0] == "slows"
@@ -295,8 +296,12 @@ def test_names_of_other_versions() -> None:
 
 def test_a_topology_file_is_for_machines_that_hide_their_pci_tree() -> None:
     assert only("NCCL_TOPO_FILE", "/t.xml")[0] == "not known"
-    assert only("NCCL_TOPO_FILE", "/t.xml", node(*IB))[0] == "slows"
+    assert only("NCCL_TOPO_FILE", "/t.xml", node(*IB)) == (
+        "not known",
+        "NCCL believes this file, and can read the PCI tree here by itself: measure with and without it",
+    )
     assert told("NCCL_TOPO_FILE", "/t.xml", node(port("mlx5_0", ("", "")))) == []
+    assert told("NCCL_TOPO_FILE", VIRTUAL_TOPOLOGY, node(*IB)) == []
 
 
 def test_a_sweep_of_this_node_speaks_louder_than_the_list() -> None:
@@ -346,10 +351,10 @@ def test_any_settings_have_a_verdict_that_fits_what_is_found(settings: dict[str,
     [
         ("NCCL_IB_TC", "160", {}, []),
         ("NCCL_IB_TC", "0", {}, []),
-        ("NCCL_IB_DISABLE", "1", {}, ["slows"]),
+        ("NCCL_IB_DISABLE", "1", {}, ["not known"]),
         ("NCCL_CROSS_NIC", "1", {}, []),
         ("NCCL_NET_GDR_LEVEL", "LOC", {}, []),
-        ("NCCL_NET", "socket", {}, ["slows"]),
+        ("NCCL_NET", "socket", {}, ["not known"]),
         ("NCCL_IB_HCA", "mlx5", {}, ["not known"]),
         ("NCCL_IB_GID_INDEX", "3", {}, ["not known"]),
         ("NCCL_IB_TIMEOUT", "22", {}, []),
@@ -389,7 +394,7 @@ def test_where_the_ports_are_not_known_nothing_is_said_of_what_depends_on_them(
         ("NCCL_IB_HCA", "=mlx5_0,mlx5_8", node(*IB, STORAGE), {}, ["slows", "slows"]),
         ("NCCL_IB_HCA", "mlx5_0,mlx5_3", replace(NcclNode(), ports=IB), {}, []),
         ("NCCL_IB_GID_INDEX", "0", node(*IB), {}, ["does nothing"]),
-        ("NCCL_TOPO_FILE", "/t.xml", node(), {}, ["slows"]),
+        ("NCCL_TOPO_FILE", "/t.xml", node(), {}, ["not known"]),
         ("NCCL_TOPO_FILE", "/t.xml", replace(NcclNode(), ports=IB), {}, ["not known"]),
         ("NCCL_TOPO_FILE", "/t.xml", NcclNode(conditions=node().conditions), {}, ["not known"]),
         ("NCCL_TOPO_FILE", "~/t.xml", node(port("mlx5_0", ("", ""))), {}, ["read otherwise"]),

@@ -28,14 +28,16 @@ from wirewatch.documents.state import TOPOLOGY, TopologyDocument
 from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality, cpu_numbers, read_locality
 from wirewatch_lab.advice.gpunic.mapping import map_nics
 from wirewatch_lab.advice.gpunic.settings import (
+    GpuNicDocument,
     JobSetting,
     cpu_bindings,
     job_settings,
     slurm_binding,
     unsettable,
 )
+from wirewatch_lab.advice.gpunic.settings import document as make_document
 from wirewatch_lab.advice.shell import ranges
-from wirewatch_lab.cli.advise.gpu_nic import wrapper
+from wirewatch_lab.cli.advise.gpu_nic import gpu_nic_text, wrapper
 
 SAMPLE = PUBLISHED / "nccl_topo.ndv5.xml"
 EVIL = "mlx5_0;touch evil"
@@ -167,6 +169,62 @@ def test_a_described_node_has_no_network_cards() -> None:
     done = run_wirewatch("advise", "gpu-nic", "--machine", "8xH100")
     assert done.returncode == 64
     assert "nothing is known of its network cards" in done.stderr
+
+
+@pytest.mark.parametrize("network", ["p5", "a3-mega", "a3-high"])
+def test_a_network_with_a_plugin_is_left_to_it(network: str) -> None:
+    document = told("--machine", f"8xH100+{network}")
+    assert (document["settings"], devices(document)) == ([], [])
+    assert f"by a plugin ({document['plugin']}), which reads no NCCL_IB_HCA" in document["remarks"][0]
+    document = told("--replay", "demo-dgx-h200", "--network", network)
+    assert (document["settings"], len(devices(document))) == ([], 8)
+
+
+def test_a_network_without_a_plugin_is_not_described() -> None:
+    done = run_wirewatch("advise", "gpu-nic", "--machine", "8xH100+dgx-h100")
+    assert (done.returncode, "pass --topology" in done.stderr) == (64, True)
+    done = run_wirewatch("advise", "gpu-nic", "--replay", "demo-dgx-h200", "--network", "p9")
+    assert (done.returncode, "no network 'p9' is known" in done.stderr) == (64, True)
+
+
+def test_the_port_of_a_file_of_nccl_is_no_port_of_a_device(tmp_path: Path) -> None:
+    """NCCL counts the functions of a card there: mlx5_1 has port 2 in it, and one port."""
+    cards = "".join(
+        nic(f"0000:18:00.{n}", f"mlx5_{n}").replace('port="1"', f'port="{n + 1}"') for n in range(2)
+    )
+    assert 'port="2"' in cards
+    text = system([switch("0000:10:00.0", gpu("0000:1b:00.0", 0), cards)])
+    (tmp_path / "topology.xml").write_bytes(text)
+    document = told("--topology", str(tmp_path / "topology.xml"))
+    (ucx,) = [one["value"] for one in document["settings"] if one["name"] == "UCX_NET_DEVICES"]
+    assert ucx == "mlx5_0:1,mlx5_1:1"
+    assert any("port 1 of each device is taken" in one for one in document["remarks"])
+
+
+def seats(count: int, ports: int, state: str = "active") -> GpuNicDocument:
+    """A node whose GPUs all lose their ports, with a long list of what is left out."""
+    cards = [port(n, ["PIX" if n == g else "SYS" for g in range(count)], state=state) for n in range(ports)]
+    near = node(cards, count)
+    found = map_nics(near)
+    assert not isinstance(found, Absent)
+    return make_document(0.0, "it", found, job_settings(found), (), None, ("a", "b", "c", "d"), None)
+
+
+@each(
+    ("made", "words"),
+    [
+        (seats(1, 1), "Set nothing: NCCL finds the nearest ports by itself"),
+        (seats(8, 8), "Set nothing: NCCL finds the nearest ports by itself"),
+        (seats(16, 16), "more, reasons"),
+        (seats(8, 40, "down"), "No GPU has a port"),
+        (seats(8, 0), "No RDMA port is here"),
+    ],
+)
+def test_a_first_answer_has_15_lines_at_most(made: GpuNicDocument, words: str) -> None:
+    text = gpu_nic_text(made, explain=False)
+    assert len(text.splitlines()) <= 15
+    assert words in text
+    assert len(gpu_nic_text(made, explain=True).splitlines()) > len(made.gpus)
 
 
 def test_on_a_dgx_h100_the_names_are_exact() -> None:

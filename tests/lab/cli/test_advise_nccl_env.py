@@ -21,16 +21,19 @@ from tests.lab.advice.settings import MIB, swept
 from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
+from tests.rows import each
 from wirewatch.busbw.references import Confidence
 from wirewatch.cli import cli
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import printable
 from wirewatch.statefolder import filesystem_ids
-from wirewatch_lab.advice.settings.advice import NcclEnvDocument, check
+from wirewatch_lab.advice.described import described
+from wirewatch_lab.advice.settings.advice import NcclEnvDocument, advise, check
 from wirewatch_lab.advice.settings.candidates import VariableAdvice
-from wirewatch_lab.advice.settings.node import NcclNode
+from wirewatch_lab.advice.settings.measured import JobPurpose
+from wirewatch_lab.advice.settings.node import NcclNode, described_node
 from wirewatch_lab.cli.advise import nccl_env as module
-from wirewatch_lab.cli.advise.nccl_env import LIMIT, job_text, of_named_file
+from wirewatch_lab.cli.advise.nccl_env import LIMIT, first_advice, job_text, of_named_file
 from wirewatch_lab.study.curve import Configuration, Study
 from wirewatch_lab.study.export import SWEEP, SweepCurve, SweepDocument, SweepPoint
 
@@ -67,12 +70,62 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_people_get_a_table_and_each_reason() -> None:
-    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DGX)
+    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DGX, "--explain")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"NCCL_IB_HCA={HCAS}" in done.stdout
     assert "mlx5_8:1 (Ethernet, 200 Gb/s = 25 GB/s)" in done.stdout
     assert "NCCL_ALGO: leave unset\n    why: " in done.stdout
     assert done.stdout.count("    when not: ") == done.stdout.count("    source: ") > 20
+
+
+@each(
+    ("network", "first", "lines"),
+    [
+        ("+p5", "Set nothing: NCCL's own choices hold for training on 8 NVIDIA H100 80GB HBM3 on p5", 1),
+        ("+8xNDR", "Set nothing: ", 1),
+        ("+a3-mega", "Set nothing by hand for training on 8 ", 2),
+        ("", "Set nothing inside a node for training on 8 ", 2),
+    ],
+)
+def test_where_nothing_is_needed_a_line_says_so(network: str, first: str, lines: int) -> None:
+    node = described_node(described(f"8xH100{network}"), None)
+    text = first_advice(advise(node, (), JobPurpose.TRAINING, 0.0))
+    assert (text.startswith(first), len(text.splitlines())) == (True, lines)
+
+
+def test_a_script_for_a_job_says_where_the_settings_of_its_network_are() -> None:
+    node = described_node(described("8xH100+a3-mega"), None)
+    text = job_text(advise(node, (), JobPurpose.TRAINING, 0.0), "shell")
+    assert "nccl-env-profile.sh" in " ".join(line for line in text.splitlines() if line.startswith("# "))
+    assert [line for line in text.splitlines() if not line.startswith("#")] == ["export NCCL_DEBUG=WARN"]
+
+
+def test_a_first_answer_has_what_is_set_and_what_was_measured() -> None:
+    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DGX)
+    assert f"\n  NCCL_IB_HCA={HCAS}\n      NCCL opens every active port; " in done.stdout
+    written(swept((Configuration(4, "Tree"), {0: -0.2, 64 * MIB: 0.4})), Path("sweep.json"))
+    done = run_wirewatch("advise", "nccl-env", "--for", "inference", *DESCRIBED, "--measured", "sweep.json")
+    assert "\n  NCCL_ALGO=allreduce:Tree\n      measured here 24.9% faster" in done.stdout
+    assert "\n  measured here: NCCL_ALGO allreduce:Tree +" in done.stdout
+
+
+def test_a_check_has_15_lines_at_most_and_says_how_many_it_left_out() -> None:
+    names = [f"NCCL_NO_SUCH_THING_{n}" for n in range(40)]
+    Path("conf").write_text("".join(f"{name}=1\n" for name in names), "utf-8")
+    done = run_wirewatch("advise", "nccl-env", "--check", "--file", "conf", *DGX)
+    lines = done.stdout.splitlines()
+    shown = sum(line.startswith("DOES NOT EXIST: ") for line in lines)
+    assert (len(lines) <= 15, shown > 1) == (True, True)
+    assert f"{40 - shown} more, and the sources: --explain" in lines
+    explained = run_wirewatch("advise", "nccl-env", "--check", "--file", "conf", *DGX, "--explain").stdout
+    assert explained.count("DOES NOT EXIST: ") == 40
+
+
+def test_the_network_is_named_where_the_machine_does_not_show_it() -> None:
+    Path("conf").write_text("NCCL_PROTO=Simple\n", "utf-8")
+    words = ("advise", "nccl-env", "--check", "--file", "conf", *DESCRIBED)
+    assert [run_wirewatch(*words).returncode, run_wirewatch(*words, "--network", "p5").returncode] == [3, 0]
+    assert run_wirewatch(*words, "--network", "8xNDR").returncode == 1
 
 
 @settings(max_examples=examples(80))
@@ -83,7 +136,9 @@ def test_jobs_get_values_that_are_quoted_and_nothing_else(one: str, other: str) 
         VariableAdvice(name, value, "", Confidence.LOW, "", "")
         for name, value in (("NCCL_A", one), ("NCCL_B", other), ("NCCL_C", None))
     ]
-    made = NcclEnvDocument("wirewatch.advise-nccl-env/1", 0.0, "a\nnode", "training", None, tuple(variables))
+    made = NcclEnvDocument(
+        "wirewatch.advise-nccl-env/1", 0.0, "a\nnode", "training", None, tuple(variables), None, ""
+    )
     wanted = {"NCCL_A": printable(one), "NCCL_B": printable(other)}
     words = shlex.split(job_text(made, "shell"), comments=True)
     assert dict(word.split("=", 1) for word in words if word != "export") == wanted
@@ -102,7 +157,7 @@ def test_a_sweep_speaks_for_its_setting_with_its_figures() -> None:
     assert (first["value"], first["confidence"]) == ("allreduce:Tree", "measured")
     assert [one["verdict"] for one in first["measured"]] == ["faster", "faster", "slower"]
     text = run_wirewatch(
-        "advise", "nccl-env", "--for", "training", *DESCRIBED, "--measured", "sweep.json"
+        "advise", "nccl-env", "--for", "training", *DESCRIBED, "--measured", "sweep.json", "--explain"
     ).stdout
     assert "GB/s with allreduce:Tree, " in text
     assert "slower by more than the spread" in text
@@ -113,10 +168,15 @@ def test_a_file_is_checked_against_a_node() -> None:
     Path("nccl.conf").write_text("NCCL_ALGO=auto\nNCCL_BUFSIZE=1\nNCCL_IB_HCA=mlx5\n", "utf-8")
     done = run_wirewatch("advise", "nccl-env", "--check", "--file", "nccl.conf", *DGX)
     assert (done.returncode, done.stderr) == (2, "")
-    assert "FAILS: NCCL_ALGO=auto (nccl.conf)" in done.stdout
-    assert "DOES NOT EXIST: NCCL_BUFSIZE=1 (nccl.conf)" in done.stdout
-    assert "SLOWS: NCCL_IB_HCA=mlx5 (nccl.conf)" in done.stdout
+    assert "\nFAILS: NCCL_ALGO=auto: init fails" in done.stdout
+    assert "\nDOES NOT EXIST: NCCL_BUFSIZE=1: NCCL reads" in done.stdout
+    assert "\nSLOWS: NCCL_IB_HCA=mlx5: it takes" in done.stdout
     assert done.stdout.endswith("\nFAILED: 3 settings, 3 of them with a remark\n")
+    explained = run_wirewatch(
+        "advise", "nccl-env", "--check", "--file", "nccl.conf", *DGX, "--explain"
+    ).stdout
+    assert "SLOWS: NCCL_IB_HCA=mlx5 (nccl.conf)\n    it takes" in explained
+    assert explained.count("    source: ") == 3
 
 
 @pytest.mark.parametrize(
@@ -182,7 +242,7 @@ def test_standard_input_is_a_file() -> None:
     words = ("advise", "nccl-env", "--check", "--file", "-", *DESCRIBED)
     done = CliRunner().invoke(cli, words, input="NCCL_ALGO=auto\n")
     assert done.exit_code == 2
-    assert "FAILS: NCCL_ALGO=auto (standard input)" in done.output
+    assert "\nFAILS: NCCL_ALGO=auto: init fails" in done.output
     too_much = CliRunner().invoke(cli, words, input="#" * (LIMIT + 1), standalone_mode=False)
     assert str(too_much.exception) == f"standard input: more than {LIMIT} bytes, which no settings take"
 

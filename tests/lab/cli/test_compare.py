@@ -13,6 +13,7 @@ from tests.node.cli.schemas import complaints
 from tests.node.cli.test_wrong_input import USAGE, refused
 from tests.processes import run_wirewatch
 from wirewatch_lab.cli.compare import comparison_text
+from wirewatch_lab.cli.texts import first_lines
 from wirewatch_lab.study.compare import compare
 from wirewatch_lab.study.curve import Study
 
@@ -122,8 +123,8 @@ WRONG = [
     (("--compare", "a", "b", "--size", "8"), "--compare measures nothing: without --size"),
     (("--compare", "a", "b", "--out", "x"), "--compare measures nothing: without --out"),
     (("--compare", "a", "b", "--fail-under", "nan"), "--fail-under: 'nan' is not a number above 0"),
-    (("--out", "x", "--fail-under", "97"), "--fail-under and --json go with --compare"),
-    (("--out", "x", "--json"), "--fail-under and --json go with --compare"),
+    (("--out", "x", "--fail-under", "97"), "--fail-under, --json and --explain go with --compare"),
+    (("--out", "x", "--json"), "--fail-under, --json and --explain go with --compare"),
 ]
 
 
@@ -134,6 +135,16 @@ def test_what_cannot_be_compared_is_one_line(words: tuple[str, ...], why: str, t
     (tmp_path / "topo").write_text(TOPOLOGY, "utf-8")
     (tmp_path / "zeros").write_bytes(bytes(100))
     assert why in refused(USAGE, "sweep", *words)
+
+
+def test_a_first_answer_has_the_verdict_and_15_lines_at_most() -> None:
+    random = Random(5)  # noqa: S311 - noise
+    one = study(random, Noise(), 2, SHORT)
+    torn = replace(one, problems=tuple(f"row {n} is torn" for n in range(20)))
+    text = comparison_text(compare(torn, one), 0.9)
+    assert "of A's speed" in "".join(text.splitlines()[:6])
+    cut = first_lines(text, explain=False).splitlines()
+    assert (len(cut), cut[-1]) == (15, f"{len(text.splitlines()) - 14} more lines: --explain")
 
 
 def test_what_is_in_one_alone_and_what_is_wrong_is_said() -> None:

@@ -178,12 +178,17 @@ def test_a_sweep_is_begun_or_goes_on_or_is_written_down(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--compare", "a", "b"), 1, (("a", "b", None), {"as_json": False})),
-        (("--compare", "a", "b", "--fail-under", "90", "--json"), 1, (("a", "b", 0.9), {"as_json": True})),
+        (("--compare", "a", "b"), 1, (("a", "b", None), {"as_json": False, "explain": False})),
+        (
+            ("--compare", "a", "b", "--fail-under", "90", "--json"),
+            1,
+            (("a", "b", 0.9), {"as_json": True, "explain": False}),
+        ),
         (("--compare", "a", "b", "--op", "alltoall"), 2, "--compare measures nothing: without --op"),
         (("--compare", "a", "b", "--config", "c"), 2, "--compare measures nothing: without --config"),
-        (("--out", "x", "--json"), 2, "--fail-under and --json go with --compare"),
-        (("--out", "x", "--fail-under", "90"), 2, "--fail-under and --json go with --compare"),
+        (("--compare", "a", "b", "--explain"), 1, (("a", "b", None), {"as_json": False, "explain": True})),
+        (("--out", "x", "--json"), 2, "--fail-under, --json and --explain go with --compare"),
+        (("--out", "x", "--fail-under", "90"), 2, "--fail-under, --json and --explain go with --compare"),
         (("--resume", "x", "--out-of-place"), 2, "without --out-of-place"),
         (("--out", "x", "--export", "y"), 2, "give --out DIR for a new sweep"),
         ((), 2, "give --out DIR for a new sweep"),

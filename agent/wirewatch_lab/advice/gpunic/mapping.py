@@ -511,6 +511,8 @@ def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
     """What is odd of the source, and of the slots of the cards that are used."""
     if not near.stated and near.ports:
         yield "the source has no states of ports: all are taken as up, check with ibstat on the node"
+    if not all(port.port for port in near.ports):
+        yield "it does not number the ports either: port 1 of each device is taken"
     if near.by_numa:
         yield "a hypervisor hides PCI bridges: NUMA nodes alone bound those paths"
     for ports in grouped((port.card or port.device, port) for port in used).values():

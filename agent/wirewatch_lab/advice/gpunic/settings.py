@@ -11,6 +11,7 @@ from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.nccl.settings import IB_HCA
 from wirewatch_lab.advice.gpunic.locality import Locality, cpu_numbers
 from wirewatch_lab.advice.gpunic.mapping import GpuNicMap, NicsOfGpu
+from wirewatch_lab.advice.settings.plugins import NetworkPlugin
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
@@ -34,8 +35,9 @@ class JobSetting:
     when_not: str
 
 
+ORDER = "CUDA_DEVICE_ORDER"
 _ORDER = JobSetting(
-    "CUDA_DEVICE_ORDER", "PCI_BUS_ID", None, recommended=True,
+    ORDER, "PCI_BUS_ID", None, recommended=True,
     why="numbers the GPUs as this table does; CUDA's own default begins with the fastest",
     when_not="a rank that takes its GPU by UUID or PCI address",
 )  # fmt: skip
@@ -66,20 +68,27 @@ class SlurmBinding:
     when_not: str
 
 
-def job_settings(found: GpuNicMap) -> tuple[JobSetting, ...]:
+def job_settings(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> tuple[JobSetting, ...]:
     """The variables; none where no GPU has a port, or `unsettable` says why."""
     ports = found.ports()
-    if not ports or unsettable(found):
+    if not ports or unsettable(found, plugin):
         return ()
     return (_ORDER, *_nccl(found, ports), *_ucx(found), *_nvshmem(found))
 
 
-def unsettable(found: GpuNicMap) -> str:
-    """Why the ports cannot be named in variables; empty where they can."""
-    if found.layer not in _LAYERS:
+def unsettable(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> str:
+    """Why the ports cannot be named in variables; empty where they can. `plugin`: that of the network."""
+    by = (
+        f"NCCL reaches ports of link layer {found.layer} by a plugin (EFA)"
+        if found.layer not in _LAYERS
+        else ""
+    )
+    if plugin and not plugin.reads_ib:
+        by = "EFA's" if found.layer not in _LAYERS else ""
+    by = plugin.name if plugin is not None and not plugin.reads_ib else by
+    if by:
         return (
-            f"link layer {found.layer}: NCCL reaches such ports (EFA) by a plugin, which finds the nearest "
-            "by itself and reads no NCCL_IB_HCA: no settings are shown"
+            f"NCCL reaches this network by a plugin ({by}), which reads no NCCL_IB_HCA: no settings are shown"
         )
     if not all(is_named(port) for port in found.ports()):
         return "names of devices are not known, or no names for a variable: no settings are shown"
@@ -213,6 +222,7 @@ class PortLeftOut:
 class GpuNicDocument:
     """The whole. `visible`: whether any path is nearer than another; without it the mapping is by number.
 
+    `plugin`: by which NCCL reaches the network, null for its own transports and where that is not known.
     `confidence` of the shares, as of references: what a healthy node reaches of them is unproven.
     """
 
@@ -229,6 +239,7 @@ class GpuNicDocument:
     cpus: tuple[CpuBinding, ...]
     slurm: SlurmBinding | None
     remarks: tuple[str, ...]
+    plugin: str | None
 
 
 GPU_NIC = TypeAdapter(GpuNicDocument)
@@ -238,6 +249,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-gpu-nic.1": GPU_NIC}
 def document(
     at: float, of: str, found: GpuNicMap, settings: tuple[JobSetting, ...],
     bindings: tuple[CpuBinding, ...], slurm: SlurmBinding | None, remarks: tuple[str, ...],
+    plugin: NetworkPlugin | None,
 ) -> GpuNicDocument:  # fmt: skip
     """Everything as one value; `at` in Unix seconds, `of` names the machine."""
     cpus = {one.rank: one.cpus for one in bindings}
@@ -247,6 +259,7 @@ def document(
         gpus=tuple(_gpu(rank, seat, cpus.get(rank)) for rank, seat in enumerate(found.gpus)),
         left_out=tuple(PortLeftOut(*one) for one in found.left_out),
         settings=settings, cpus=bindings, slurm=slurm, remarks=(*found.remarks, *remarks),
+        plugin=plugin.name if plugin and not plugin.reads_ib else None,
     )  # fmt: skip
 
 

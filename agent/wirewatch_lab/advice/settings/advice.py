@@ -4,6 +4,7 @@ Nearly all are left to NCCL. A value is given where NCCL cannot know better: whi
 which GID an old version takes, and what a sweep of this node measured. What cannot be seen is never right.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from typing import Any, Literal
 from wirewatch.busbw.references import Confidence
 from wirewatch.core.topology import WireKind
 from wirewatch.core.types import Absent, Health
+from wirewatch.core.words import either
 from wirewatch.documents import health
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.nccl.lists import (
@@ -29,9 +31,18 @@ from wirewatch.nccl.lists import (
     lacks,
     left_without,
 )
-from wirewatch.nccl.settings import NVLS_ENABLE, TOPOLOGY, number, slowing_settings
+from wirewatch.nccl.settings import (
+    IB_OFF,
+    NET,
+    NVLS_ENABLE,
+    P2P_OFF,
+    SLOWING,
+    TOPOLOGY,
+    number,
+    slowing_settings,
+)
 from wirewatch.nccl.variables import NEWEST, PREFIX, Variable, meant, reader, variable, version_text
-from wirewatch_lab.advice.settings.candidates import CANDIDATES, GUIDE, TRAINING, VariableAdvice, left_alone
+from wirewatch_lab.advice.settings.candidates import GUIDE, VariableAdvice, candidates, left_alone
 from wirewatch_lab.advice.settings.finding import SettingFinding, Surroundings, Trouble, found
 from wirewatch_lab.advice.settings.measured import (
     JobPurpose,
@@ -46,7 +57,8 @@ from wirewatch_lab.advice.settings.network import (
     paths_hidden,
     port_findings,
 )
-from wirewatch_lab.advice.settings.node import NcclNode
+from wirewatch_lab.advice.settings.node import VIRTUAL_TOPOLOGY, NcclNode
+from wirewatch_lab.advice.settings.plugins import NetworkPlugin, plugins
 from wirewatch_lab.advice.settings.sources import (
     NCCL,
     P2P_LEVEL,
@@ -73,6 +85,9 @@ _ALIASES: Mapping[str, tuple[str, str]] = {
 _MARK = "\ufeff"
 _WITHOUT_NVLINK = frozenset({"NCCL_SHM_DISABLE", "NCCL_NVB_DISABLE"})
 """Settings that concern GPUs without NVLink between them."""
+_BETWEEN_GPUS = frozenset({P2P_OFF, P2P_LEVEL, "NCCL_P2P_DIRECT_DISABLE", *_WITHOUT_NVLINK})
+_OF_NVLINK = frozenset({"NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS", "NCCL_BUFFSIZE"})
+"""Settings whose figures are of NVLink: a slower wire is full with less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +102,8 @@ class NotRead:
 class NcclCheckDocument:
     """What is wrong, the worst first. `at`: Unix seconds. `of`: whose settings. `nccl`: null: not known.
 
-    `settings`: those that count, as written. `not_read`: places that may hold more.
+    `settings`: those that count, as written. `not_read`: places that may hold more. `network`: between nodes,
+    null: not known. `as_wanted`: names that have the value which its plugin sets or asks for.
     """
 
     schema: Literal["wirewatch.advise-nccl-env-check/1"]
@@ -99,6 +115,8 @@ class NcclCheckDocument:
     settings: dict[str, str]
     findings: tuple[SettingFinding, ...]
     not_read: tuple[NotRead, ...]
+    network: str | None
+    as_wanted: tuple[str, ...]
 
 
 NCCL_CHECK = TypeAdapter(NcclCheckDocument)
@@ -118,12 +136,16 @@ def check(
 ) -> tuple[NcclCheckDocument, Health]:
     """All that is wrong with the settings of some places, and how bad the worst of it is."""
     settings, hidden = effective(places.sources)
-    around = Surroundings(node, {one.name: one.value for one in settings}, measured)
+    values = {one.name: one.value for one in settings}
+    signed = [one for one in plugins() if one.signed(values)]
+    node = replace(node, signed=signed[0] if len(signed) == 1 else None)
+    around = Surroundings(node, values, measured)
     findings = [
         *(one for setting in settings for one in _of_setting(setting, around)),
         *(_hidden(one, around) for one in hidden if variable(one.name)),
         *(one for source in places.sources for one in _of_source(source)),
         *missing_gid_index(around),
+        *_missing(around),
     ]
     order = list(Trouble)
     findings.sort(key=lambda one: (-one.trouble.health, order.index(one.trouble)))
@@ -133,10 +155,28 @@ def check(
     document = NcclCheckDocument(
         schema="wirewatch.advise-nccl-env-check/1", at=at, health=health.HEALTH_NAMES[worst], of=places.of,
         machine=node.of, nccl=None if node.nccl is None else version_text(node.nccl),
-        settings={one.name: one.value for one in settings if NCCL in one.name.upper()},
-        findings=tuple(findings), not_read=places.not_read,
+        settings={name: value for name, value in values.items() if NCCL in name.upper()},
+        findings=tuple(findings), not_read=places.not_read, network=node.network_name,
+        as_wanted=tuple(name for name, value in values.items() if _is_wanted(name, value, node.plugin)),
     )  # fmt: skip
     return document, worst
+
+
+def _is_wanted(name: str, value: str, plugin: NetworkPlugin | None) -> bool:
+    return plugin is not None and plugin.takes(name, value) is True
+
+
+def _missing(around: Surroundings) -> Iterator[SettingFinding]:
+    """What a plugin checks at init, and the job does not set."""
+    plugin = around.node.plugin
+    left = [name for name in plugin.needed if not around.value(name)] if plugin else []
+    if plugin and left:
+        text = f"{plugin.name} checks it at init, and {', '.join(left)} are not set here: {_by_file(plugin)}"
+        yield SettingFinding(left[0], "", "not set", Trouble.UNKNOWN, text, plugin.source)
+
+
+def _by_file(plugin: NetworkPlugin) -> str:
+    return f"{plugin.file} has the values of the plugin that is installed"
 
 
 def _of_setting(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
@@ -185,6 +225,8 @@ def _of_name(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
 
 
 def _of_value(one: WrittenSetting, known: Variable, around: Surroundings) -> Iterator[SettingFinding]:
+    if _is_wanted(one.name, one.value, around.node.plugin):
+        return
     wrong = misread(known, one.value)
     if wrong:
         yield found(one, Trouble.VALUE, wrong, f"{_PARAM}; {GUIDE}")
@@ -195,12 +237,27 @@ def _of_value(one: WrittenSetting, known: Variable, around: Surroundings) -> Ite
         yield from lists
         if lists:
             return
+    if against := _against(one, around.node.plugin):
+        yield against
+        return
     port_rules = tuple(port_findings(one, around))
     yield from port_rules
     yield from _nvls(one, around)
     yield from _alias(one, around)
     if not port_rules:
         yield from _slowing(one, around)
+
+
+def _against(one: WrittenSetting, plugin: NetworkPlugin | None) -> SettingFinding | None:
+    """What is not known of a value other than that which a network's plugin sets itself or checks."""
+    if plugin is None or one.name not in plugin.wants or one.name == NET or plugin.how == "asks":
+        return None
+    if plugin.how == "sets":
+        text = f"{plugin.name} sets {either(plugin.wants[one.name])} where this is unset: leave it unset"
+    else:
+        usual = f"its own, {either(plugin.wants[one.name])} by its version"
+        text = f"{plugin.name} ends init on a value other than {usual}: {_by_file(plugin)}"
+    return found(one, Trouble.UNKNOWN, text, plugin.source)
 
 
 def _of_list(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
@@ -250,26 +307,46 @@ def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
     if idle:
         yield found(one, Trouble.NOTHING, idle, GUIDE)
         return
+    wanted = [two.name for two in plugins() if around.node.question and two.takes(one.name, one.value)]
+    for text, shown, source in _slower(one, around.node):
+        if wanted or (around.node.question and one.name in {NET, IB_OFF}):
+            why = (
+                f"; but {' and '.join(wanted)} want this value"
+                if wanted
+                else ", if there is no other network"
+            )
+            yield found(one, Trouble.UNKNOWN, f"{text}{why}: {around.node.question}", source)
+        elif shown:
+            yield found(one, Trouble.SLOWS, text, source)
+        else:
+            tried = f"sweep --vary {shlex.quote(f'{one.name}={one.value}')}"
+            asked = (
+                f"it may slow, and nothing was measured of this value: {text}. Measure: `wirewatch {tried}`"
+            )
+            yield found(one, Trouble.UNKNOWN, asked, source)
+
+
+def _slower(one: WrittenSetting, node: NcclNode) -> Iterator[tuple[str, bool, str]]:
+    """What a value makes slower by what is known, whether that was shown, and by which source."""
     if one.name == PROTO and lacks(PROTO, one.value, LL):
-        text = (
-            "small messages go without LL, which NCCL takes for them (up to 2 MiB on 8 H200); right "
-            "only where the network asks for it, as EFA's first plugins did"
-        )
-        yield found(one, Trouble.SLOWS, text, _TUNING)
-    if one.name == ALGO and around.node.no_nvls and not lacks(ALGO, one.value, RING):
+        text = "small messages go without LL, which NCCL takes for them (up to 2 MiB on 8 H200)"
+        yield text, True, _TUNING
+    if one.name == ALGO and node.no_nvls and not lacks(ALGO, one.value, RING):
         if lacks(ALGO, one.value, TREE):
-            text = f"between nodes small messages go without Tree; {around.node.no_nvls}"
-            yield found(one, Trouble.SLOWS, text, _TUNING)
+            yield f"between nodes small messages go without Tree; {node.no_nvls}", True, _TUNING
         return
-    for _, _, effect in slowing_settings({one.name: one.value}):
+    for _, value, effect in slowing_settings({one.name: one.value}):
+        elsewhere = one.name in _OF_NVLINK and node.kind is not None and not node.all_nvlink
         figures = f" ({FIGURES})" if "measured" in effect else ""
-        yield found(one, Trouble.SLOWS, f"{effect}{figures}", GUIDE)
+        yield f"{effect}{figures}", SLOWING[one.name].shown(value) and not elsewhere, GUIDE
 
 
 def _idle(one: WrittenSetting, around: Surroundings) -> str:
     """Why a setting that slows other nodes has nothing to do on this one; empty where it has."""
     if not slowing_settings({one.name: one.value}):
         return ""
+    if around.node.conditions and around.node.conditions.group.ranks == 1 and one.name in _BETWEEN_GPUS:
+        return "one GPU alone has no other on its node, so it changes nothing"
     reaches = one.name == P2P_LEVEL and one.value != "LOC" and not one.value.startswith("0")
     if around.node.all_nvlink and (one.name in _WITHOUT_NVLINK or reaches):
         return "NVLink joins all GPUs here with each other, so it changes nothing"
@@ -278,12 +355,16 @@ def _idle(one: WrittenSetting, around: Surroundings) -> str:
 
 def _topology(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
     node = around.node
+    if one.value == VIRTUAL_TOPOLOGY:
+        return
     if node.conditions is None or isinstance(node.ports, Absent):
         text = "NCCL believes this file about the machine, and no machine was read to compare it with"
         yield found(one, Trouble.UNKNOWN, text, GUIDE)
     elif not node.active or not paths_hidden(node):
-        text = "NCCL believes this file about a machine whose PCI tree it can read by itself"
-        yield found(one, Trouble.SLOWS, text, GUIDE)
+        text = (
+            "NCCL believes this file, and can read the PCI tree here by itself: measure with and without it"
+        )
+        yield found(one, Trouble.UNKNOWN, text, GUIDE)
 
 
 def _nvls(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
@@ -356,7 +437,10 @@ SWEPT = "a sweep of this node"
 
 @dataclass(frozen=True, slots=True)
 class NcclEnvDocument:
-    """The advice for one purpose. `at`: Unix seconds. `nccl`: its version, null where that is not known."""
+    """The advice for one purpose. `at`: Unix seconds. `nccl`: its version, null where that is not known.
+
+    `network`: between nodes, null where that is not known; `remark`: what else it needs, or what is asked.
+    """
 
     schema: Literal["wirewatch.advise-nccl-env/1"]
     at: float
@@ -364,6 +448,8 @@ class NcclEnvDocument:
     purpose: str
     nccl: str | None
     variables: tuple[VariableAdvice, ...]
+    network: str | None
+    remark: str
 
 
 NCCL_ENV = TypeAdapter(NcclEnvDocument)
@@ -377,7 +463,9 @@ def advise(node: NcclNode, studies: Sequence[Study], purpose: JobPurpose, at: fl
     measured = measured_settings(studies)
     lists = node.nccl is None or node.nccl >= STRICT  # This node's NCCL reads those for single collectives.
     best = winner([one for one in measured if lists or ":" not in one.value], purpose)
-    found = [*(_static(one, purpose, node) for one in CANDIDATES), *network_advice(node)]
+    wanted = {one.name: one for one in _wanted(node.plugin)} if node.plugin else {}
+    others = (*_static(purpose, node), *network_advice(node))
+    found = [*(one for one in others if one.name not in wanted), *wanted.values()]
     known = {one.name for one in found}
     otherwise = "the sweep's figures below say otherwise"
     names = dict.fromkeys(one.name for one in measured if one.name not in known)
@@ -387,14 +475,40 @@ def advise(node: NcclNode, studies: Sequence[Study], purpose: JobPurpose, at: fl
         schema="wirewatch.advise-nccl-env/1", at=at, machine=node.of, purpose=purpose.value,
         nccl=None if node.nccl is None else version_text(node.nccl),
         variables=tuple(sorted(made, key=lambda one: one.value is None)),
+        network=node.network_name, remark=_remark(node),
     )  # fmt: skip
 
 
-def _static(one: VariableAdvice, purpose: JobPurpose, node: NcclNode) -> VariableAdvice:
-    reason = TRAINING.get(one.name, one.reason) if purpose is JobPurpose.TRAINING else one.reason
-    if one.name == NVLS_ENABLE and node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}:
-        reason = f"no NVSwitch joins the GPUs here, so it has nothing to do. {reason}"
-    return replace(one, reason=reason)
+def _wanted(plugin: NetworkPlugin) -> Iterator[VariableAdvice]:
+    """One for each setting of a plugin, left to the plugin or its file."""
+    does = {"sets": "sets it by itself", "checks": "checks it at init", "asks": "asks for it"}[plugin.how]
+    for name, values in plugin.wants.items():
+        reason = f"{plugin.name} {does}: {either(values)}"
+        when_not = _by_file(plugin) if plugin.file else "a value that was measured between nodes"
+        yield left_alone(name, reason, when_not, plugin.source)
+
+
+def _remark(node: NcclNode) -> str:
+    """The question for the network, or the file that has its settings; empty where nothing is to be done."""
+    if node.question:
+        return f"Between nodes it depends on the network: {node.question}"
+    plugin = node.plugin
+    if plugin is None or plugin.how == "sets":
+        return ""
+    why = "which ends init on other values" if plugin.how == "checks" else "which asks for them"
+    return f"Between nodes take the settings of {plugin.name}, {why}, from {plugin.file}"
+
+
+def _static(purpose: JobPurpose, node: NcclNode) -> Iterator[VariableAdvice]:
+    """One for each row that concerns the node."""
+    own = bool(node.active) and (node.plugin is None or node.plugin.reads_ib)
+    roce = set(node.for_gpus() or node.active) <= set(node.roce)
+    for row in candidates():
+        one = row.advice(training=purpose is JobPurpose.TRAINING, roce=roce)
+        if one.name == NVLS_ENABLE and node.kind not in {None, WireKind.SWITCH, WireKind.UNKNOWN}:
+            one = replace(one, reason=f"no NVSwitch joins the GPUs here: nothing to do. {one.reason}")
+        if own or not row.ports:
+            yield one
 
 
 def _losses(best: Winner, measured: Sequence[MeasuredSetting]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from wirewatch.busbw.profiles import NetworkKind
 from wirewatch.busbw.references import Confidence
 from wirewatch.collectors.gpudirect import CheckState
 from wirewatch.core.pci import Path
@@ -16,25 +17,24 @@ from wirewatch_lab.advice.settings.candidates import GUIDE, VariableAdvice, left
 from wirewatch_lab.advice.settings.finding import SettingFinding, Surroundings, Trouble, found
 from wirewatch_lab.advice.settings.gids import Gid, common_index, usual_gid
 from wirewatch_lab.advice.settings.node import NcclNode
+from wirewatch_lab.advice.settings.plugins import NetworkPlugin
 from wirewatch_lab.advice.settings.sources import WrittenSetting
 
 OWN_GID: Version = (2, 21)
 """From here on NCCL looks for a GID of RoCE v2 by itself; before, it takes index 0."""
 _SYSFS = "sysfs: RDMA ports, their GIDs and PCI paths"
 _OTHER_NODES = "the other nodes of the job differ: each has its own"
-_NETWORK = "docs/advice/network.md"
 
 
 def network_advice(node: NcclNode) -> Iterator[VariableAdvice]:
     """One for each variable of the network."""
-    if not node.active:
+    if not node.active or (node.plugin and not node.plugin.reads_ib):
         yield _nothing(node)
         return
     yield _hcas(node)
     yield _gid_index(node)
     yield _gdr_level(node)
     yield _cross_nic(node)
-    yield from _of_fabric(node)
     yield _topology_file(node)
 
 
@@ -96,16 +96,20 @@ def _kind(gid: Gid | None) -> str:
 
 
 def _nothing(node: NcclNode) -> VariableAdvice:
-    if isinstance(node.ports, Absent):
+    if node.plugin and not node.plugin.reads_ib:
+        why = _drives(node.plugin)
+    elif isinstance(node.ports, Absent):
         why = f"{node.ports.detail}: nothing can be said of NCCL_IB_*, NCCL_NET_GDR_LEVEL and NCCL_CROSS_NIC"
-    elif any(one.layer == "Unspecified" for one in node.ports):
-        why = "the ports are EFA's: aws-ofi-nccl drives them, and reads none of NCCL_IB_*"
     elif node.ports:
         why = "no InfiniBand or RoCE port is active: NCCL takes sockets between nodes, and reads no NCCL_IB_*"
     else:
         why = "no RDMA port is here: NCCL takes sockets or a plugin between nodes, and reads no NCCL_IB_*"
-    confidence = Confidence.LOW if isinstance(node.ports, Absent) else Confidence.DERIVED
+    confidence = Confidence.LOW if isinstance(node.ports, Absent) and not node.plugin else Confidence.DERIVED
     return left_alone("NCCL_IB_HCA", why, "the job runs on other nodes too", _SYSFS, confidence)
+
+
+def _drives(plugin: NetworkPlugin) -> str:
+    return f"{plugin.name} drives the network, and reads none of {IB}*"
 
 
 def _hcas(node: NcclNode) -> VariableAdvice:
@@ -212,45 +216,6 @@ def _cross_nic(node: NcclNode) -> VariableAdvice:
     )  # fmt: skip
 
 
-def _of_fabric(node: NcclNode) -> Iterator[VariableAdvice]:
-    infiniband = len(node.roce) < len(node.active)
-    class_text = (
-        "NCCL sets no traffic class on InfiniBand" if not node.roce else
-        "the traffic class whose DSCP the switches carry without loss; 0 by default"
-    )  # fmt: skip
-    yield left_alone(
-        "NCCL_IB_TC", class_text, f"the fabric's operator names one: DSCP times 4. See {_NETWORK}",
-        f"{GUIDE}; src/transport/net_ib", Confidence.PUBLISHED,
-        disagree="A guide advises SL 5 and TC 160 together: 160 is DSCP 40, which means what switches say",
-    )  # fmt: skip
-    yield left_alone(
-        "NCCL_IB_SL",
-        "0 by default; a level that the fabric does not map gains nothing" if infiniband else
-        "0 by default; on RoCE the traffic class decides",
-        f"the subnet manager has a level for GPU traffic or for adaptive routing: that one. See {_NETWORK}",
-    )  # fmt: skip
-    yield left_alone(
-        "NCCL_IB_PCI_RELAXED_ORDERING",
-        "2 by default since 2.12: relaxed ordering wherever NIC and driver have it",
-        "1 fails where it is missing, which is its only use; 0 to look for wrong data",
-    )
-    yield left_alone(
-        "NCCL_IB_ADAPTIVE_ROUTING",
-        "on by default on InfiniBand, off on RoCE" if infiniband else "off by default on RoCE",
-        f"RoCE switches that route adaptively and NICs that take packets out of order: 1. See {_NETWORK}",
-    )
-    yield left_alone(
-        "NCCL_IB_QPS_PER_CONNECTION",
-        "1 by default; more queue pairs help where switches hash each onto one path",
-        "a fabric of several levels with collisions: 2 to 4, measured between nodes",
-    )
-    yield left_alone(
-        "NCCL_IB_TIMEOUT",
-        "20 by default since 2.23: 30 s until an error with 7 retries; 18 before, 14 before 2.14",
-        "a large fabric fails with error 12: 22. It hides a bad cable for as long",
-    )
-
-
 def _topology_file(node: NcclNode) -> VariableAdvice:
     hidden = paths_hidden(node) and not isinstance(node.gpudirect, Absent)
     here = "is there, and NCCL reads it by itself" if node.topology_file else "is not there"
@@ -271,8 +236,10 @@ _GIDS = "sysfs: ports/N/gids and gid_attrs/types"
 _SOURCE = "src/transport/net_ib"
 _OWN = ("ib", "")
 """Values of NCCL_NET that leave NCCL its own transport."""
-_PLUGINS = ("aws libfabric", "ibext", "ucx", "gpudirecttcpx", "fastrak")
+_PLUGINS = ("aws libfabric", "ibext", "ucx", "gpudirecttcpx", "fastrak", "gib")
 """Beginnings of the names of network plugins that are known here, in small letters."""
+_LIKE_OWN = ("ibext", "gib")
+"""Of these, what reads NCCL_IB_* as NCCL's own transport does."""
 _SHOWN = 12
 _BY_PORTS = frozenset({IB_HCA, GID_INDEX})
 """Settings whose worth depends on the ports."""
@@ -310,19 +277,19 @@ def _unread(one: WrittenSetting, around: Surroundings) -> SettingFinding | None:
     net = around.value(NET)
     if one.name != IB_OFF and around.on(IB_OFF):
         return found(one, Trouble.NOTHING, f"{IB_OFF} switches InfiniBand and RoCE off", GUIDE)
-    if net.lower() not in _OWN:
+    if net.lower() not in _OWN and not net.lower().startswith(_LIKE_OWN):
         text = f"{NET}={net}: settings {IB}* are of NCCL's own InfiniBand transport, and that is not used"
         return found(one, Trouble.NOTHING, text, GUIDE)
-    ports = around.node.ports
+    plugin, ports = around.node.plugin, around.node.ports
+    if plugin and not plugin.reads_ib:
+        return found(one, Trouble.NOTHING, _drives(plugin), plugin.source)
     if isinstance(ports, Absent):
         known = one.name not in _BY_PORTS
         text = f"what it does depends on the RDMA ports, and {ports.detail}"
         return None if known else found(one, Trouble.UNKNOWN, text, _PORTS)
     if around.node.active:
         return None
-    if any(port.layer == "Unspecified" for port in ports):
-        text = "the ports are EFA's: aws-ofi-nccl drives them and reads its own OFI_NCCL_* alone"
-    elif ports:
+    if ports:
         text = "no InfiniBand or RoCE port is active here: NCCL takes sockets"
     else:
         text = f"no RDMA port is here: sockets, or a plugin such as GPUDirect-TCPX, read no {IB}*"
@@ -445,12 +412,15 @@ def _gdr(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
 
 
 def _net(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    known = not isinstance(around.node.ports, Absent)
-    name = one.value.lower()
+    node, name = around.node, one.value.lower()
+    plain = node.network is not None and node.network.kind is NetworkKind.SOCKETS
     if name not in {*_OWN, "socket"} and not name.startswith(_PLUGINS):
         text = "init fails unless a network plugin names itself so; NCCL's own are IB and Socket"
         yield found(one, Trouble.UNKNOWN, text, "src/plugin/net.cc")
-    if name == "socket" and known and not around.node.active:
+    if name == "socket" and node.plugin:
+        text = f"sockets between nodes instead of {node.plugin.name}"
+        yield found(one, Trouble.SLOWS, text, node.plugin.source)
+    elif name == "socket" and (plain or not (isinstance(node.ports, Absent) or node.active)):
         yield found(one, Trouble.NOTHING, "no InfiniBand or RoCE port is active here: sockets anyway", _PORTS)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from wirewatch.busbw.network import count_ports
+from wirewatch.busbw.profiles import NetworkKind, NetworkProfile
 from wirewatch.busbw.references import NVLS_FROM, architecture
 from wirewatch.collectors.gpudirect import GpudirectCheck, read_checks
 from wirewatch.core.ports import Hardware
@@ -16,11 +17,14 @@ from wirewatch.nccl.variables import Version
 from wirewatch_lab.advice.gpunic.mapping import map_nics
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.settings.gids import ROCE, Gids, read_gids
+from wirewatch_lab.advice.settings.plugins import NetworkPlugin, plugin_by_kind, plugin_of
 
-INFINIBAND = "InfiniBand"
+INFINIBAND, EFA = "InfiniBand", "Unspecified"
+"""Link layers of ports as sysfs has them."""
 VIRTUAL_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"
 """The topology file that NCCL reads where NCCL_TOPO_FILE names none."""
 NOT_READ = Absent(Why.MISSING, "no machine was read")
+QUESTION = "which network joins the nodes? Say it by --network, such as p5, a3-mega or 8xNDR"
 
 
 _NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
@@ -33,7 +37,8 @@ class NcclNode:
     `conditions`: of all its GPUs, None where no machine is known. `ports`: all RDMA ports, Absent where they
     are not known. `gids`: of the ports that speak RoCE, by device and port. `gpudirect`: what GPUDirect RDMA
     needs. `topology_file`: whether NCCL's own topology file is there. `mapped`: the ports that gpu-nic
-    gives the GPUs, empty where it has no mapping. `interfaces`: of the job's network namespace.
+    gives the GPUs, empty where it has no mapping. `interfaces`: of the job's network namespace. `network`:
+    what joins it to other nodes, where that was named. `signed`: the plugin that a job's settings fit.
     """
 
     of: str = "no machine"
@@ -45,6 +50,31 @@ class NcclNode:
     nccl: Version | None = None
     mapped: tuple[RdmaPort, ...] = ()
     interfaces: Sequence[str] | Absent = NOT_READ
+    network: NetworkProfile | None = None
+    signed: NetworkPlugin | None = None
+
+    @property
+    def question(self) -> str:
+        """What is to be asked of the network between nodes; empty where it is known."""
+        return "" if self.network or self.plugin or self.active else QUESTION
+
+    @property
+    def network_name(self) -> str | None:
+        """The network between nodes for people; None where it is not known."""
+        kinds = dict.fromkeys("RoCE" if one.layer == ROCE else one.layer for one in self.active)
+        named = (
+            self.plugin.name if self.plugin else self.network.name if self.network else " and ".join(kinds)
+        )
+        return named or None
+
+    @property
+    def plugin(self) -> NetworkPlugin | None:
+        """What NCCL reaches other nodes by, None for its own transports, or where that is not known."""
+        if self.network:
+            return plugin_of(self.network)
+        efa = any(one.layer == EFA for one in value_or(self.ports, ()))
+        fits = self.signed and (self.signed.reads_ib or not self.active)
+        return plugin_by_kind(NetworkKind.EFA) if efa else self.signed if fits else None
 
     @property
     def active(self) -> tuple[RdmaPort, ...]:
@@ -98,17 +128,21 @@ def read_node(hardware: Hardware, machine: AdvisedMachine, nccl: Version | None)
     gids = {key: read_gids(sysfs, *key) for key in roce}
     there = not isinstance(sysfs.link(VIRTUAL_TOPOLOGY), Absent)
     checks, mapped, interfaces = read_checks(hardware), _mapped(machine), sysfs.entries(NET)
-    return NcclNode(machine.of, conditions, ports, gids, checks, there, nccl, mapped, interfaces)
+    return NcclNode(
+        machine.of, conditions, ports, gids, checks, there, nccl, mapped, interfaces,
+        network=machine.network,
+    )  # fmt: skip
 
 
 def described_node(machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
     """A machine that is only described: its ports as far as the description has them."""
     conditions = machine.conditions[0] if machine.conditions else None
     unknown = Absent(Why.MISSING, f"the RDMA ports of {machine.of} are not known")
-    ports = conditions.network if conditions else ()
+    ports = value_or(conditions.network, ()) if conditions else ()
     return NcclNode(
         of=machine.of, conditions=conditions, ports=ports or unknown,
         gpudirect=Absent(Why.MISSING, f"{machine.of}: nothing was read"), nccl=nccl, mapped=_mapped(machine),
+        network=machine.network,
     )  # fmt: skip
 
 

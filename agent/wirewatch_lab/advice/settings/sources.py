@@ -17,7 +17,7 @@ from wirewatch.core.types import Absent, Why
 from wirewatch.nccl.settings import GDR_LEVEL, gdr_level, is_number, number
 from wirewatch.nccl.variables import Variable
 
-NCCL = "NCCL"
+NCCL, LIBFABRIC = "NCCL", "FI_"
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _SHELL = re.compile(r"\s*(export|declare|unset|setenv|ENV)\s", re.ASCII)
 _NAMING = frozenset({"setenv", "ENV"})
@@ -159,10 +159,10 @@ def _in_yaml(documents: Sequence[object]) -> Iterator[tuple[str, str | None]]:
             continue
         seen.add(id(one))
         pairs = one if isinstance(one, dict) else {}
-        if NCCL in str(pairs.get("name", "")):
+        if _is_ours(str(pairs.get("name", ""))):
             yield str(pairs["name"]), str(pairs["value"]) if "value" in pairs else None
         for name, value in pairs.items():
-            if NCCL in str(name) and not isinstance(value, (dict, list)):
+            if _is_ours(str(name)) and not isinstance(value, (dict, list)):
                 yield str(name), "" if value is None else str(value)
         left += list(pairs.values() if isinstance(one, dict) else one)[::-1]
 
@@ -213,6 +213,11 @@ def _source(
     return SettingsSource(origin, settings, literal, tuple(unknown), tuple(repeated), tuple(filled))
 
 
+def _is_ours(name: str) -> bool:
+    """Whether a name is of NCCL, of one of its plugins, or of libfabric, as EFA has it."""
+    return NCCL in name or name.startswith(LIBFABRIC)
+
+
 def _words(line: str) -> list[str]:
     """Split a shell's line; the end of a command is a word too. Raises ValueError: a quote is open."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
@@ -227,7 +232,7 @@ def _assigned(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     passed = [part for word in words if (one := _PASSED.fullmatch(word)) for part in one[1].split(",")]
     for word in (*words, *passed):
         found = _ASSIGNED.fullmatch(word)
-        if found and NCCL in found[1].upper():
+        if found and _is_ours(found[1].upper()):
             yield found[1], found[2]
 
 

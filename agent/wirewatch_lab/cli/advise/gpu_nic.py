@@ -17,6 +17,7 @@ from wirewatch_lab.advice.gpunic.locality import Locality
 from wirewatch_lab.advice.gpunic.mapping import SAME, GpuNicMap, map_nics
 from wirewatch_lab.advice.gpunic.settings import (
     GPU_NIC,
+    ORDER,
     CpuBinding,
     GpuNicDocument,
     JobSetting,
@@ -29,15 +30,19 @@ from wirewatch_lab.advice.gpunic.settings import (
     unsettable,
 )
 from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.advice.settings.plugins import plugin_of
 from wirewatch_lab.advice.shell import quoted
-from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
+from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, named_network, network_options
 from wirewatch_lab.cli.texts import written
 
+LINES, MOST_ROWS = 11, 8
+"""Lines of GPUs with notes, and GPUs, in a first answer: it has four more at most."""
 _FAR = frozenset({"PHB", "NODE", "SYS"})
 
 
 @click.command("gpu-nic", epilog=examples("wirewatch advise gpu-nic --replay demo-dgx-h200"))
 @machine_options
+@network_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
 @click.option(
     "--format", "form", type=click.Choice(["table", "shell"]), default="table", show_default=True,
@@ -45,7 +50,8 @@ _FAR = frozenset({"PHB", "NODE", "SYS"})
 )  # fmt: skip
 def gpu_nic(
     *, topology: str | None, described: str | None, measured: tuple[Path, ...], replay: str | None,
-    overlays: tuple[str, ...], config_file: Path | None, as_json: bool, form: str,
+    overlays: tuple[str, ...], config_file: Path | None, network: str | None, explain: bool, as_json: bool,
+    form: str,
 ) -> None:  # fmt: skip
     """Map each GPU to its nearest active RDMA ports and processors, and show what a job sets to use them.
 
@@ -56,7 +62,11 @@ def gpu_nic(
     if as_json and form == "shell":
         raise click.UsageError("--json and --format shell are two outputs: give one")
     machine = ChosenMachine(topology, described, measured, replay, overlays, config_file).read()
+    joined = named_network(network) or machine.network
+    plugin = plugin_of(joined) if joined else None
     near = machine.locality
+    if isinstance(near, Absent) and plugin and not plugin.reads_ib and machine.conditions:
+        near = Locality(machine.conditions[0].group.gpus, (), stated=False)
     if isinstance(near, Absent):
         raise click.UsageError(
             f"{machine.of}: nothing is known of its network cards: {near.detail}; pass --topology or --replay"
@@ -64,14 +74,14 @@ def gpu_nic(
     found = map_nics(near, _gpu_rate(machine))
     if isinstance(found, Absent):
         raise click.UsageError(f"{machine.of}: {found.detail}")
-    settings, bindings = job_settings(found), cpu_bindings(found, near)
+    settings, bindings = job_settings(found, plugin), cpu_bindings(found, near)
     if form == "shell":
         click.echo(wrapper(found, settings, bindings), nl=False)
         return
     slurm = slurm_binding(bindings, len(found.gpus))
-    remarks = tuple(filter(None, (*_cpu_remarks(near), unsettable(found))))
-    made = document(time.time(), machine.of, found, settings, bindings, slurm, remarks)
-    click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else gpu_nic_text(made))
+    remarks = tuple(filter(None, (unsettable(found, plugin), *_cpu_remarks(near))))
+    made = document(time.time(), machine.of, found, settings, bindings, slurm, remarks, plugin)
+    click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else gpu_nic_text(made, explain=explain))
 
 
 def _gpu_rate(machine: AdvisedMachine) -> float | None:
@@ -89,18 +99,37 @@ def _cpu_remarks(near: Locality) -> Iterator[str]:
         yield "all GPUs are near the same processors: binding to them changes nothing"
 
 
-def gpu_nic_text(made: GpuNicDocument) -> str:
-    """Return the mapping for people, and the settings of a job with their reasons."""
+def gpu_nic_text(made: GpuNicDocument, *, explain: bool) -> str:
+    """Return the mapping for people: in short, or with the settings of a job and all reasons."""
     commands = grouped((one.command, one.rank) for one in made.cpus)
     paths = {port.path for gpu in made.gpus for port in gpu.ports}
     known = next(iter(paths)) if len(paths) == 1 else ""
     alike = f"Every path is {known}: no difference is visible." if known else f"Mapping {SAME}."
+    used = {(port.device, port.port) for gpu in made.gpus for port in gpu.ports}
+    far = [gpu.gpu for gpu in made.gpus if any(port.path in _FAR for port in gpu.ports)]
+    rows, notes = [*_rows(made)], [*_notes(made, far)]
+    shown = min(len(rows), MOST_ROWS) if used else 0
     return written(
-        "gpu_nic.j2", made, used={(port.device, port.port) for gpu in made.gpus for port in gpu.ports},
-        alike=alike, rows=[*_rows(made)], left_out=[(one.port, one.why) for one in made.left_out],
-        far=[gpu.gpu for gpu in made.gpus if any(port.path in _FAR for port in gpu.ports)],
+        "gpu_nic.j2", made, used=used, alike=alike, rows=rows if explain else rows[:shown], far=far,
+        left_out=[(one.port, one.why) for one in made.left_out], explain=explain,
+        notes=notes[: LINES - shown], more=len(notes[LINES - shown :]) + bool(used) * (len(rows) - shown),
         commands={printable(command): ranks for command, ranks in commands.items()}, quoted=quoted,
     )  # fmt: skip
+
+
+def _notes(made: GpuNicDocument, far: Sequence[int]) -> Iterator[str]:
+    """What a job sets, what is wrong, and what is odd, each in a line."""
+    whole = [one for one in made.settings if one.recommended and one.rank is None and one.name != ORDER]
+    if whole:
+        yield "Set " + " ".join(f"{one.name}={quoted(one.value)}" for one in whole)
+    elif made.settings:
+        yield "Set nothing: NCCL finds the nearest ports by itself"
+    yield from (f"GPU {gpu.gpu}: {gpu.loss}" for gpu in made.gpus if gpu.loss)
+    if far:
+        yield f"GPU {', '.join(map(str, far))}: over the host bridge, where NCCL leaves GPUDirect RDMA off"
+    yield from made.remarks
+    for why, ports in grouped((one.why, one.port) for one in made.left_out).items():
+        yield f"left out: {', '.join(ports)}: {why}"
 
 
 def wrapper(found: GpuNicMap, settings: Sequence[JobSetting], bindings: Sequence[CpuBinding]) -> str:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.busbw.profiles import NetworkProfile
 from wirewatch.cli.options import config_option, replay_options
-from wirewatch.core.probe import Conditions
-from wirewatch.core.topology import groups, islands
 from wirewatch.core.types import Absent, Unusable
-from wirewatch_lab.advice.described import DescriptionError, described, machine_of
+from wirewatch_lab.advice.described import DescriptionError, conditions_of, described, machine_of, network_of
 from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
 from wirewatch_lab.advice.machine import AdvisedMachine
 
@@ -99,6 +98,24 @@ def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
     return topology(description(measured(replay_options(config_option(command)))))
 
 
+def network_options(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Add --network and --explain."""
+    network = click.option(
+        "--network", metavar="NAME",
+        help="The network between nodes, such as p5, a3-mega or 8xNDR, where the machine does not show it.",
+    )  # fmt: skip
+    explain = click.option("--explain", is_flag=True, help="Everything, with reasons and sources.")
+    return network(explain(command))
+
+
+def named_network(name: str | None) -> NetworkProfile | None:
+    """The network of --network. Raises UsageError: there is none of that name."""
+    try:
+        return network_of(name) if name else None
+    except DescriptionError as error:
+        raise click.UsageError(f"--network: {error}") from error
+
+
 def studies(measured: Sequence[Path]) -> "tuple[Study, ...]":
     """Read what was measured: folders of sweeps, and output of nccl-tests."""
     if not measured:
@@ -156,5 +173,6 @@ def _of_document(name: str, studies: "Sequence[Study]") -> AdvisedMachine:
     from wirewatch.cli.topologies import of_name
 
     named = of_name(name)
-    conditions = tuple(map(Conditions, groups(named.topology, islands(named.topology))))
-    return AdvisedMachine(named.of, named.topology, conditions, tuple(studies), locality_of(named.topology))
+    return AdvisedMachine(
+        named.of, named.topology, conditions_of(named.topology), tuple(studies), locality_of(named.topology)
+    )

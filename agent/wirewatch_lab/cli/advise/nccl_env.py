@@ -9,12 +9,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import fill, shorten, wrap
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from wirewatch.busbw.formulas import FACTORS, busbw
+from wirewatch.busbw.profiles import NetworkProfile
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
@@ -25,10 +26,17 @@ from wirewatch.core.words import GB, count, printable, utc
 from wirewatch.nccl.variables import Version, version
 from wirewatch_lab.advice.settings import advice
 from wirewatch_lab.advice.settings.candidates import VariableAdvice
+from wirewatch_lab.advice.settings.finding import SettingFinding
 from wirewatch_lab.advice.settings.measured import JobPurpose, MeasuredSetting, measured_settings
 from wirewatch_lab.advice.settings.node import NOT_READ, NcclNode, described_node, read_node
-from wirewatch_lab.advice.settings.sources import SettingsSource, of_conf, of_environ, of_file
-from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, studies
+from wirewatch_lab.advice.settings.sources import DEBUG, SettingsSource, of_conf, of_environ, of_file
+from wirewatch_lab.cli.advise.machines import (
+    ChosenMachine,
+    machine_options,
+    named_network,
+    network_options,
+    studies,
+)
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.spread import Regime
@@ -78,59 +86,59 @@ def known_version(_context: click.Context, option: click.Parameter, value: str |
 @click.option("--nccl", callback=known_version, help="The job's version of NCCL, such as 2.28.9.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @machine_options
+@network_options
 @click.pass_context
 def nccl_env(
     context: click.Context, *, purpose: str | None, form: str, checking: bool, pid: int | None,
     file: Path | None, nccl: Version | None, as_json: bool, topology: str | None, described: str | None,
     measured: tuple[Path, ...], replay: str | None, overlays: tuple[str, ...], config_file: Path | None,
+    network: str | None, explain: bool,
 ) -> None:  # fmt: skip
     """Advise on NCCL's environment variables, or check those of a job.
 
     Nearly all are left to NCCL. One gets a value where NCCL cannot know better, or where a sweep of this node
     (--measured) shows more than its spread in favour of it at the sizes of the purpose: small messages for
-    inference, large ones for training.
+    inference, large ones for training. The settings of a network's plugin are left to it.
 
     With --check it looks at this process, --pid or --file, with the nccl.conf files that NCCL reads. Exit
     codes then: 0 nothing is wrong; 1 something slows, does nothing or does not exist; 2 something fails; 3 it
     is not known.
     """
     chosen = ChosenMachine(topology, described, measured, replay, overlays, config_file)
+    named = named_network(network)
     if checking:
         if form != TABLE or purpose is not None:
             raise click.UsageError("--for and --format advise; --check says what is wrong")
         if pid is not None and (file is not None or replay is not None):
             raise click.UsageError("--pid is a process of this machine: without --file and --replay")
-        context.exit(_check(chosen, pid, file, nccl, as_json=as_json))
+        context.exit(_check(chosen, pid, file, nccl, named, as_json=as_json, explain=explain))
     if purpose is None or pid is not None or file is not None:
         raise click.UsageError("give --for inference or --for training, or --check")
     if as_json and form != TABLE:
         raise click.UsageError("give one of --format and --json")
-    _advise(chosen, purpose, nccl, form, as_json=as_json)
-
-
-def _advise(chosen: ChosenMachine, purpose: str, nccl: Version | None, form: str, *, as_json: bool) -> None:
-    seen = _see(chosen, nccl)
+    seen = _see(chosen, nccl, named)
     made = advice.advise(seen.node, seen.studies, JobPurpose(purpose), time.time())
     if as_json:
         click.echo(advice.NCCL_ENV.dump_json(made, indent=1).decode())
     elif form == TABLE:
-        click.echo(advice_text(made))
+        click.echo(advice_text(made) if explain else first_advice(made))
     else:
         click.echo(job_text(made, form), nl=False)
 
 
 def _check(
-    chosen: ChosenMachine, pid: int | None, file: Path | None, nccl: Version | None, *, as_json: bool
-) -> int:
+    chosen: ChosenMachine, pid: int | None, file: Path | None, nccl: Version | None,
+    network: NetworkProfile | None, *, as_json: bool, explain: bool,
+) -> int:  # fmt: skip
     places = of_process(pid) if pid is not None else None if file is None else of_named_file(file)
     if nccl is None and pid is not None:
         nccl = library_version(pid)
     try:
-        seen = _see(chosen, nccl)
+        seen = _see(chosen, nccl, network)
     except Unusable:
         if chosen.replay or chosen.topology or chosen.described:
             raise
-        seen = SettingsScene(NcclNode(nccl=nccl), studies(chosen.measured), None)
+        seen = SettingsScene(NcclNode(nccl=nccl, network=network), studies(chosen.measured), None)
     if pid is not None:
         # Its network namespace may be another one.
         seen = replace(seen, node=replace(seen.node, interfaces=NOT_READ))
@@ -140,15 +148,16 @@ def _check(
     if as_json:
         click.echo(advice.NCCL_CHECK.dump_json(document, indent=1).decode())
     else:
-        click.echo(written("nccl_check.j2", document, paragraph=_paragraph))
+        click.echo(check_text(document, explain=explain))
     return EXIT[worst]
 
 
-def _see(chosen: ChosenMachine, nccl: Version | None) -> SettingsScene:
+def _see(chosen: ChosenMachine, nccl: Version | None, network: NetworkProfile | None) -> SettingsScene:
     """The machine that the options name. Raises UsageError, Unusable: as `ChosenMachine.read`."""
     from wirewatch_lab.cli.parse import Node
 
     machine = chosen.read()
+    machine = replace(machine, network=network or machine.network)
     said = (version(study.environment.get("nccl", "")) for study in machine.measured)
     nccl = nccl or next((one for one in said if one), None)
     recording = chosen.topology if chosen.topology and is_recording(chosen.topology) else chosen.replay
@@ -266,7 +275,50 @@ def _most_of(file: BinaryIO, name: str) -> bytes | Absent:
 
 
 UNSET = "leave unset"
-WIDTH = 110
+WIDTH, SHOWN, SHOWN_MEASURED = 110, 10, 4
+"""Columns of a line; lines of findings, and measured settings, in a first answer."""
+
+
+def check_text(made: advice.NcclCheckDocument, *, explain: bool) -> str:
+    """Return what is wrong for people: what fits into the first answer, or all with its sources."""
+    shown: list[str] = []
+    lines = 0
+    for one in made.findings:
+        text = fill(printable(f"{_complaint(one, made.of)}: {one.text}"), WIDTH, subsequent_indent="    ")
+        lines += len(text.splitlines())
+        if shown and lines > SHOWN:
+            break
+        shown.append(text)
+    return written(
+        "nccl_check.j2", made, paragraph=_paragraph, complaint=_complaint, explain=explain, shown=shown
+    )
+
+
+def _complaint(one: SettingFinding, of: str = "") -> str:
+    """The trouble with a setting and its place, but for that of all settings."""
+    value, place = f"={one.value}" if one.value else "", f" ({one.origin})" if one.origin != of else ""
+    return f"{one.trouble.value.upper()}: {one.name}{value}{place}"
+
+
+def first_advice(made: advice.NcclEnvDocument) -> str:
+    """Return what is to be set and why in short, or a line that nothing is."""
+    to_set = [one for one in made.variables if one.value is not None and one.name != DEBUG]
+    measured = [f"  measured here: {one.name} {_in_short(one)}" for one in made.variables if one.measured]
+    where = f"{made.purpose} on {made.machine}{f', over {made.network}' if made.network else ''}"
+    more = f"({DEBUG}=WARN prints NCCL's errors; reasons: --explain)"
+    if to_set:
+        head = f"Set this for {where}, and leave the rest to NCCL {more}:"
+    elif made.remark:
+        head = f"Set nothing {'by hand' if made.network else 'inside a node'} for {where}. {more}"
+    else:
+        head = f"Set nothing: NCCL's own choices hold for {where}. {more}"
+    lines = [head, *(line for one in to_set for line in (f"  {one.name}={one.value}", _cut(one.reason)))]
+    lines += [*measured[:SHOWN_MEASURED], *([f"{made.remark}."] if made.remark else ())]
+    return "\n".join(map(printable, lines))
+
+
+def _cut(reason: str) -> str:
+    return f"      {shorten(reason, 2 * WIDTH, placeholder=' ...')}"
 
 
 def advice_text(made: advice.NcclEnvDocument) -> str:
@@ -320,7 +372,7 @@ def job_text(made: advice.NcclEnvDocument, form: str) -> str:
         text = "\n".join(f"{name}={value}" for name, value in values)
     left = ", ".join(one.name for one in made.variables if one.value is None)
     head = f"NCCL's settings for {made.purpose}: {printable(made.machine)}, {utc(made.at)}"
-    lines = (head, *wrap(f"left to NCCL: {left}", WIDTH - 2))
+    lines = (head, *wrap(printable(made.remark), WIDTH - 2), *wrap(f"left to NCCL: {left}", WIDTH - 2))
     return "\n".join([*(f"# {line}" for line in lines), text]) + "\n"
 
 

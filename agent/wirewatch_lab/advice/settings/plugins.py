@@ -1,0 +1,69 @@
+"""Plugins between NCCL and a network: what each sets itself, asks a job for, or checks (plugins.toml)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Literal
+
+from wirewatch.busbw.profiles import NetworkKind, NetworkProfile
+from wirewatch_lab.advice.rows import rows
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPlugin:
+    """A plugin, or an image with settings of its own. plugins.toml says what each field is."""
+
+    name: str
+    kinds: Sequence[str]
+    profiles: Sequence[str]
+    signs: Sequence[str]
+    how: Literal["sets", "checks", "asks"]
+    file: str
+    reads_ib: bool
+    needed: Sequence[str]
+    source: str
+    wants: Mapping[str, Sequence[str]]
+
+    def takes(self, name: str, value: str) -> bool | None:
+        """Whether a value is as it should be; None of a name of which nothing is known."""
+        if name not in self.wants:
+            return None
+        mine = _plain(value)
+        return any(fnmatchcase(mine, _plain(one)) for one in self.wants[name])
+
+    def signed(self, settings: Mapping[str, str]) -> bool:
+        """Whether settings show that a job is made for it."""
+        made = [f"{name}={value}".lower() for name, value in settings.items()]
+        patterns = [f"{one}*".lower() for one in self.signs]
+        return any(fnmatchcase(one, pattern) for one in made for pattern in patterns)
+
+
+@cache
+def plugins() -> tuple[NetworkPlugin, ...]:
+    """All that are known."""
+    return tuple(
+        NetworkPlugin(name=name, **fields) for name, fields in rows(__package__, "plugins.toml").items()
+    )
+
+
+def plugin_by_kind(kind: NetworkKind) -> NetworkPlugin | None:
+    """The one that every network of a kind has; None where there is none."""
+    return next((one for one in plugins() if kind.value in one.kinds), None)
+
+
+def plugin_of(profile: NetworkProfile) -> NetworkPlugin | None:
+    """The one of a network, by the profile's name or kind; None where NCCL needs none."""
+    named = next((one for one in plugins() if profile.name in one.profiles), None)
+    return named or plugin_by_kind(profile.kind)
+
+
+def wanted_names(profile: NetworkProfile) -> frozenset[str]:
+    """Settings that a network's plugin sets itself, or asks for."""
+    plugin = plugin_of(profile)
+    return frozenset(plugin.wants) if plugin else frozenset()
+
+
+def _plain(value: str) -> str:
+    """A value as it is compared: a list in any order, in small letters."""
+    return ",".join(sorted(value.lower().split(",")))
