@@ -344,7 +344,7 @@ class Reader:
             self._miss(line, text, why)
             return False
         self._count(1)
-        run.rows.add(row)
+        run.rows.add(row._replace(line=line))
         return True
 
     def _count(self, rows: int) -> None:
