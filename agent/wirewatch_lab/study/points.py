@@ -45,9 +45,9 @@ class RepeatedRow:
     dtype: str
     redop: str
     root: str
-    line: int = 0
     repeats: int = 0
     placed: dict[bool, Placed] = field(default_factory=dict)
+    line: int = 0
 
 
 def points(run: BenchmarkRun) -> list[RepeatedRow]:
@@ -58,7 +58,7 @@ def points(run: BenchmarkRun) -> list[RepeatedRow]:
         if point is None:
             if len(found) >= MOST_POINTS:
                 raise ValueError(f"more than {MOST_POINTS} different rows in one run: cut it into parts")
-            point = found[row[:5]] = RepeatedRow(*row[:5], row.line)
+            point = found[row[:5]] = RepeatedRow(*row[:5], line=row.line)
         point.repeats += 1
         _take(run, row, point)
     return list(found.values())

@@ -32,7 +32,7 @@ _PATTERNS = {
 class XmlPlace:
     """Where a device hangs: the bridges above it, each a PCIe switch, and the CPU by its number in the file.
 
-    `uplink`: PCIe generation and lanes of the highest bridge, None for none that is known.
+    `uplink`: PCIe generation, lanes and line of the highest bridge, None for none that is known.
     `address` is empty for a NIC without a PCI device. `numa` is None where the file has -1.
     `generation` and `lanes` of PCIe are None where the file has none that is known. `affinity`: mask of the
     CPU's processors as the file has it, in words of 32 bits with commas between them, the highest first.
@@ -45,7 +45,7 @@ class XmlPlace:
     generation: int | None
     lanes: int | None
     affinity: str = ""
-    uplink: tuple[int, int] | None = None
+    uplink: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class XmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class XmlNic:
-    """A NIC at a line; `rate` in bytes per second. `name` is empty where the file has the PCI device alone."""
+    """A NIC; `rate` in bytes per second. `name` is empty where the file has the PCI device alone."""
 
     place: XmlPlace
     name: str
@@ -292,7 +292,7 @@ class _Builder:
         node = None if numa is None or numa < 0 else numa
         affinity = cpu.attributes.get("affinity", "") if cpu else ""
         address = self._address(attributes) if attributes else ""
-        uplink = (high[0], high[1]) if high[0] and high[1] else None
+        uplink = (high[0], high[1], above[0].line) if high[0] and high[1] else None
         return XmlPlace(address, bridges, self._cpus, node, gen, lanes, affinity, uplink)
 
     def _link(self, attributes: Mapping[str, str]) -> tuple[int | None, int | None]:
