@@ -82,7 +82,8 @@ def _named(groups: Sequence[ParallelGroup]) -> Iterator[tuple[Hashable, str]]:
             yield group.key, EXPERT
         elif group.sending and (chain if group in pairs else len(group.sends) >= _SOME):
             yield group.key, PIPELINE
-    inside, across = _tensor_and_data(families(one for one in groups if not one.sending and one.calls))
+    used = [one for one in groups if one.calls and not (one.sending or one.alltoall)]
+    inside, across = _tensor_and_data(families(used))
     yield from ((group.key, TENSOR) for group in inside)
     yield from ((group.key, DATA) for group in across)
 

@@ -280,8 +280,8 @@ def audit(
         sum(hop.rail == "cross" for hop in hops), sum(hop.rail == "not known" for hop in hops),
         sum(not (hop.send.line and hop.receive.line) for hop in hops), _unseen(logged, hops, hosts, order),
         sum(end.gpudirect is True for end in ends), sum(end.gpudirect is False for end in ends),
-        nics, list(_switches(hops, table, logged)), {host: number for host, number in listed.items() if number},
-        bound, by,
+        nics, list(_switches(hops, table, logged)),
+        {host: number for host, number in listed.items() if number}, bound, by,
     )  # fmt: skip
 
 

@@ -190,8 +190,8 @@ def test_gpudirect_at_one_end_alone_is_counted_by_end() -> None:
         (True, False),
         (False, True),
     }
-    assert "node-0: 4 of its 4 NICs, GPUDirect RDMA at 8 of 8 logged ends (14)" in first(lines)
-    assert "node-1: 4 of its 4 NICs, GPUDirect RDMA at 0 of 8 logged ends (69)" in first(lines)
+    assert "node-0: 4 of its 4 NICs, GPUDirect RDMA at 8 of 8 logged ends (10)" in first(lines)
+    assert "node-1: 4 of its 4 NICs, GPUDirect RDMA at 0 of 8 logged ends (50)" in first(lines)
 
 
 def test_a_nic_beside_another_rank_is_said_with_that_rank() -> None:
