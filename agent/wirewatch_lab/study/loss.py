@@ -163,11 +163,11 @@ def _steps(
     """What each limit costs below those above it, and limits that hold for rings or that the run exceeded."""
     parts, others, ceiling = list[LossPart](), list[LossPart](), expected
     rings = [one for one in limits if not one.firm and one.busbw < (expected or math.inf)]
-    for limit, what, at, _ in sorted(rings)[:1]:
+    for limit, what, at, _ in sorted(rings, key=lambda one: one.busbw)[:1]:
         if limit * _ABOVE >= measured:
             text = f"if it ran as rings, at most {limit / GB:.1f} GB/s: {what}"
             others.append(LossPart(text, None, limit, at))
-    for limit, what, at, _ in sorted((one for one in limits if one.firm), reverse=True):
+    for limit, what, at, _ in sorted((one for one in limits if one.firm), key=lambda one: -one.busbw):
         if limit * _ABOVE < measured:
             above = f"{what}: at most {limit / GB:.1f} GB/s, and more was measured"
             others.append(LossPart(above, None, limit, at))
@@ -194,15 +194,19 @@ def _limits(run: BenchmarkRun, basis: Basis, evidence: LossEvidence) -> Iterator
     ring = _is_ring(run, evidence.log, basis.settings.get(ALGO, ""))
     times = 1.0 if ring or run.nodes != _PAIR else 2.0
     for host in found.by_host:
+        least = math.inf
         for carriers, what in _carriers(host, found, evidence):
             rates = [one.rate for one in carriers if one.rate]
-            if rates and len(rates) == len(carriers) and found.leaves(host.host):
-                yield _Limit(times * sum(rates), f"{host.host}: {what}", carriers[0].at)
+            every = times * sum(rates) if rates and len(rates) == len(carriers) else math.inf
+            # What lies behind few ports is narrow for them alone.
+            if every < least and found.leaves(host.host):
+                yield _Limit(every, f"{host.host}: {what}", carriers[0].at)
+                least = every
             for one in carriers:
                 busbw = (
                     one.rate * found.channels / one.load if one.rate and one.load and found.channels else 0
                 )
-                if 0 < busbw < _EVEN * sum(rates):
+                if 0 < busbw < min(_EVEN * sum(rates), least):
                     share = f"{one.load:g} of {found.channels} channels"
                     yield _Limit(busbw, f"{host.host}: {share} by {one.what}", one.at, ring)
 

@@ -696,12 +696,13 @@ def called(pairs: Sequence[tuple[str, str, int]], calls: Mapping[str, tuple[str,
     for rank in range(4):
         start = f"n{rank // 2}:{100 + rank}:9 [{rank % 2}] NCCL INFO "
         gpu = f"cudaDev {rank % 2} nvmlDev {rank % 2} busId {rank % 2 + 1}8000"
+        done = "Init COMPLETE"
         for number, (kind, form, own) in enumerate(pairs):
             id_ = form.format(rank // 2, rank % 2)
             place, nodes = (rank % 2, 1) if own else (rank // 2, 2)
             pointer = f"0x{number + 1}{rank}"
             lines += [
-                f"{start}ncclCommInitRank comm {pointer} rank {place} nranks 2 {gpu} commId {id_} - Init COMPLETE",
+                f"{start}ncclCommInitRank comm {pointer} rank {place} nranks 2 {gpu} commId {id_} - {done}",
                 f"{start}comm {pointer} rank {place} nRanks 2 nNodes {nodes} localRanks {3 - nodes} ",
             ]
             op, times, count = calls[kind]
