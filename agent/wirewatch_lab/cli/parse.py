@@ -22,7 +22,7 @@ from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.advice.described import DescriptionError, network_of
 from wirewatch_lab.cli.dumps import are_dumps, judge_dumps
-from wirewatch_lab.cli.texts import written
+from wirewatch_lab.cli.texts import first_lines, written
 from wirewatch_lab.study import judge, parsed
 from wirewatch_lab.study.basis import (
     BasisOf,
@@ -169,16 +169,16 @@ def parse(
     differs; 2 several sizes are below the ratio, wrong values, a run that failed, or a rank that others wait
     for; 3 nothing could be judged; 64 FILE cannot be read, or holds none of this.
     """
-    named = (op, topology, described, network, environment, explain, plot, config_file, replay, overlays)
+    named = (op, topology, described, network, environment, plot, config_file, replay, overlays)
     if are_dumps(files):
         if any(named) or form == "openmetrics":
-            raise click.UsageError("dumps of the Flight Recorder take no option but --json")
-        context.exit(judge_dumps(files, as_json=form == "json"))
+            raise click.UsageError("dumps of the Flight Recorder take no option but --json and --explain")
+        context.exit(judge_dumps(files, as_json=form == "json", explain=explain))
     node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
     found, machine = read_output(files, reader)
     file = ", ".join(filter(None, (*_begun(files, reader), machine if len(files) > 1 else "")))
     if isinstance(found, (NcclTopology, NcclGraphs)):
-        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])
+        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
     grounds = RunGrounds({**had, **environment}, logged=logged_network(found))
@@ -314,7 +314,9 @@ def _here(node: Node, environment: Mapping[str, str]) -> Iterator[NodeGround]:
         yield ground
 
 
-def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool) -> Health:
+def _topology_file(
+    source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool, explain: bool
+) -> Health:
     from wirewatch_lab.study.topologycompare import compare_topology, read_node
 
     text, health, why = list(found.lines()), Health.UNKNOWN, "graphs are compared with nothing"
@@ -326,7 +328,7 @@ def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *,
             why = f"it could not be compared with {node.name}: {seen}"
         else:
             beside = compare_topology(found, seen)
-            text += beside.lines()
+            text = [*beside.lines(), *text]
             read = parsed.ParsedTopologyFile(
                 text, node.name, list(beside.same), list(beside.differs), list(beside.unknown)
             )
@@ -341,7 +343,7 @@ def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *,
         )  # fmt: skip
         click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
     else:
-        click.echo(shown([f"{health.name}: {why}", *text]))
+        click.echo(first_lines(shown([f"{health.name}: {why}", *text]), explain=explain))
     return health
 
 
@@ -359,6 +361,7 @@ def _judged(parsed_file: Parsed, basis: BasisOf) -> Iterator[judge.JudgedRun]:
 
 def _print(parsed_file: Parsed, form: str, *, explain: bool) -> Health:
     reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
+    free = replace(parsed_file.grounds, settings={}, known={})
     runs: list[ParsedRun] = []
     room = parsed.MOST if form == "json" else _ROWS
     for judged in _judged(parsed_file, parsed_file.grounds.basis):
@@ -366,7 +369,7 @@ def _print(parsed_file: Parsed, form: str, *, explain: bool) -> Health:
         if form == "openmetrics":
             series.add(judged)
         if len(runs) < parsed.MOST_RUNS * (1 + (judged.health in tally.bad)):
-            runs.append(parsed.parsed_run(judged, room, _loss(parsed_file, judged)))
+            runs.append(parsed.parsed_run(judged, room, _loss(parsed_file, judged, free)))
             room -= len(runs[-1].rows)
     known = runs or reader.failures
     health = judge.overall(tally.healths, reader.failures, asks=tally.asks) if known else judge.of_log(log)
@@ -389,11 +392,10 @@ def _print(parsed_file: Parsed, form: str, *, explain: bool) -> Health:
     return health
 
 
-def _loss(parsed_file: Parsed, judged: judge.JudgedRun) -> LossAccount | None:
-    grounds, run, places = parsed_file.grounds, judged.run, parsed_file.reader.places
-    free = replace(grounds, settings={}, known={}).basis(replace(run, settings=()))
-    evidence = LossEvidence(parsed_file.log, places.whole, places.short(parsed_file.topology_file), free)
-    return account(judged, grounds.basis(run), evidence)
+def _loss(parsed_file: Parsed, judged: judge.JudgedRun, free: RunGrounds) -> LossAccount | None:
+    places, without = parsed_file.reader.places, free.basis(replace(judged.run, settings=()))
+    evidence = LossEvidence(parsed_file.log, places.whole, places.short(parsed_file.topology_file), without)
+    return account(judged, parsed_file.grounds.basis(judged.run), evidence)
 
 
 def _plot(path: Path, source: str, runs: Sequence[BenchmarkRun], grounds: RunGrounds) -> None:
@@ -412,8 +414,6 @@ def _plot(path: Path, source: str, runs: Sequence[BenchmarkRun], grounds: RunGro
 
 _RUNS = 50
 """Runs that people are shown."""
-_LINES = 15
-"""Lines of a first answer."""
 _HEADER = (
     "size", "type", "us", "busbw GB/s", "ratio", "in place us", "busbw GB/s", "ratio", "expected", "wrong"
 )  # fmt: skip
@@ -494,10 +494,7 @@ def parse_text(document: parsed.ParseDocument, places: SourceLines, *, explain: 
         at=places.named, most=(_ROWS,) * 3 if explain else (1, 2, 2 if told else 3),
         more=max(len(document.runs) - _RUNS, 0) + document.runs_left_out,
     )  # fmt: skip
-    shown = text.split("\n")
-    if explain or not document.runs or len(shown) <= _LINES:
-        return text
-    return "\n".join([*shown[: _LINES - 1], f"{len(shown) - _LINES + 1} more lines: --explain"])
+    return first_lines(text, explain=explain or not document.runs)
 
 
 def _title(places: SourceLines, run: ParsedRun) -> str:

@@ -8,10 +8,21 @@ from wirewatch.cli.tables import table
 from wirewatch.cli.templates import render
 from wirewatch.core.words import printable
 
+LINES = 15
+"""Lines of a first answer."""
+
 
 def written(template: str, made: Any, **values: Any) -> str:
     """Return the text of a template for a document `made`; no text in the document ends a line of it."""
     return render("wirewatch_lab.cli", template, made=_printable(made), table=_table, **values).rstrip("\n")
+
+
+def first_lines(text: str, *, explain: bool) -> str:
+    """Return the first answer of a text, fifteen lines at most; or all of it."""
+    lines = text.split("\n")
+    if explain or len(lines) <= LINES:
+        return text
+    return "\n".join([*lines[: LINES - 1], f"{len(lines) - LINES + 1} more lines: --explain"])
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -131,7 +131,7 @@ def account(judged: JudgedRun, basis: Basis, evidence: LossEvidence) -> LossAcco
         for in_place, placed in point.placed.items()
         if point.size_bytes >= LEAST_BYTES and (busbw := middle(placed.busbw))
     ]
-    if not rates or run.mixed:
+    if not rates or not run.op or run.mixed:
         return None
     largest, low, in_place, point = max(rates, key=lambda one: one[:2])
     due = next((one for one in judged.sizes if one.point is point and one.in_place == in_place), None)
