@@ -152,18 +152,17 @@ EXAMPLES = (
 def parse(
     context: click.Context, *, files: Sequence[str], op: str | None, ratio: float, topology: str | None,
     described: str | None, network: str | None, environment: Mapping[str, str], explain: bool,
-    plot: Path | None, form: str | None, config_file: Path | None, replay: str | None,
-    overlays: Sequence[str],
+    form: str | None, plot: Path | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
 ) -> None:  # fmt: skip
     """Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.
 
     FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
     before each line, the JSON that -J writes, a log of NCCL, or all of these together. Several are read as
-    one: a table, a log and the topology file of a node. Each size is judged by the busbw that the GPUs' wires
-    should give, between nodes by what their network should. The network is found in the log, or named by
-    --network. Of a log it says which wire the hot collective uses. An XML of NCCL's topology is compared
-    with this node, or with a recording. Dumps of the Flight Recorder, several files or a folder, show which
-    rank is missing or differs.
+    one: a table, a log and the topology file of a node show where a loss is. Each size is judged by the busbw
+    that the GPUs' wires should give, between nodes by what their network should. The network is found in the
+    log, or named by --network. Of a log it says which wire the hot collective uses. An XML of NCCL's topology
+    is compared with this node, or with a recording. Dumps of the Flight Recorder, several files or a folder,
+    show which rank is missing or differs.
 
     Exit codes: 0 OK; 1 one size is below the ratio, GPUs do not reach each other directly, or a topology
     differs; 2 several sizes are below the ratio, wrong values, a run that failed, or a rank that others wait
@@ -176,7 +175,7 @@ def parse(
         context.exit(judge_dumps(files, as_json=form == "json", explain=explain))
     node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
     found, machine = read_output(files, reader)
-    file = ", ".join(filter(None, (*_begun(files, reader), machine if len(files) > 1 else "")))
+    file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
@@ -243,12 +242,11 @@ def read_output(names: Sequence[str], reader: Reader) -> tuple[LogSummary | Nccl
     return log, topology
 
 
-def _begun(files: Sequence[str], reader: Reader) -> list[str]:
-    """Each text, where there are several with its first line as all lines are counted."""
-    places = reader.places
-    if len(files) == 1:
-        return list(files)
-    return [f"{name} from line {read}" for name, read in zip(places.names, places.firsts, strict=True)]
+def _begun(reader: Reader, topology: str) -> str:
+    """Each text with its first line as all lines are counted, and the topology file."""
+    begun = zip(reader.places.names, reader.places.firsts, strict=True)
+    texts = [f"{name} from line {read}" for name, read in begun]
+    return ", ".join([*texts, topology] if topology else texts)
 
 
 def _placement(reader: Reader) -> dict[int, str]:

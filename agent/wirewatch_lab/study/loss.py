@@ -20,7 +20,7 @@ from wirewatch.nccl.lists import ALGO
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch_lab.study.basis import Basis
 from wirewatch_lab.study.judge import JudgedRun
-from wirewatch_lab.study.logsummary import At, LogSummary
+from wirewatch_lab.study.logsummary import At, LogSummary, Quote
 from wirewatch_lab.study.points import middle
 from wirewatch_lab.study.rings import HostNics, RingAudit, UsedNic
 from wirewatch_lab.study.runs import BenchmarkRun
@@ -43,7 +43,7 @@ _PRICED = frozenset({ALGO, NVLS_ENABLE})
 class LossPart:
     """A cause: busbw that it costs, in bytes per second, null where no line shows its cost; and `limit`.
 
-    `at`: the line that shows it, as `FILE:LINE`, empty for what options or products say.
+    `at`: the lines that show it, as `FILE:LINE`, empty for what options or products say.
     """
 
     what: str
@@ -199,7 +199,7 @@ def _limits(run: BenchmarkRun, basis: Basis, evidence: LossEvidence) -> Iterator
             rates = [one.rate for one in carriers if one.rate]
             every = times * sum(rates) if rates and len(rates) == len(carriers) else math.inf
             # What lies behind few ports is narrow for them alone.
-            if every < least and found.leaves(host.host):
+            if every < least and host.whole:
                 yield _Limit(every, f"{host.host}: {what}", carriers[0].at)
                 least = every
             for one in carriers:
@@ -214,7 +214,7 @@ def _limits(run: BenchmarkRun, basis: Basis, evidence: LossEvidence) -> Iterator
 def _carriers(
     host: HostNics, found: RingAudit, evidence: LossEvidence
 ) -> Iterator[tuple[list[_Carrier], str]]:
-    few = len(host.nics) < host.listed and found.leaves(host.host)
+    few = len(host.nics) < host.listed and host.whole
     some = f"{len(host.nics)} of its {host.listed}" if few else f"{len(host.nics)}"
     if host.host:
         yield _ports(host, evidence), f"{some} NICs of {host.rates} in use"
@@ -275,7 +275,9 @@ def _name(nic: UsedNic) -> str:
 
 
 def _rated_at(nic: UsedNic, evidence: LossEvidence) -> str:
-    return evidence.at(nic.rate_line) if nic.rate_line else f"{evidence.file}:{nic.file_line}"
+    """The line of a hop that uses a NIC, and that of its rate."""
+    rated = evidence.at(nic.rate_line) if nic.rate_line else f"{evidence.file}:{nic.file_line}"
+    return f"{evidence.at(nic.line)}, {rated}"
 
 
 def _slowing(basis: Basis) -> Iterator[tuple[str, str, str]]:
@@ -299,14 +301,15 @@ def _causes(
                 yield LossPart(what, None, None, at(used.line))
     found = ring_audit(run, log)
     if found is not None:
-        yield from _between(found, at, priced=any("twice" in one.what for one in parts))
+        priced = any("switch" in one.what for one in parts)
+        yield from _between(found, log.gpudirect.quotes, at, priced=priced)
     for name, value, effect in _slowing(basis):
         if not any(one.what.startswith(f"{name}=") for one in parts):
             yield LossPart(f"{_setting(name, value)}: {effect}", None, None, _place_of(evidence, name))
     yield from (LossPart(one.text, None, None, at(one.line)) for one in log.warnings[:_WARNINGS])
 
 
-def _between(found: RingAudit, at: At, *, priced: bool) -> Iterator[LossPart]:
+def _between(found: RingAudit, why: Sequence[Quote], at: At, *, priced: bool) -> Iterator[LossPart]:
     if found.networks == ["Socket"]:
         what = "TCP sockets: each byte passes host memory and the kernel at both ends, without RDMA"
         yield LossPart(what, None, None, at(found.nics[0].line))
@@ -316,6 +319,8 @@ def _between(found: RingAudit, at: At, *, priced: bool) -> Iterator[LossPart]:
             if direct < ends:
                 what = f"{host.host}: no GPUDirect RDMA at {ends - direct} of {count(ends, 'end')}"
                 yield LossPart(what, None, None, at(host.line))
+        if found.not_direct:
+            yield from (LossPart(one.text, None, None, at(one.line)) for one in why[:1])
     crossing = [hop for hop in found.hops if hop.rail == "cross"]
     if crossing:
         what = f"{count(found.cross_rail, 'hop')} of {found.hop_count} across rails"

@@ -113,11 +113,12 @@ class UsedSwitch:
 
 @dataclass(frozen=True, slots=True)
 class HostNics:
-    """The NICs of one host that hops use, of so many that it lists."""
+    """The NICs of one host that hops use, of so many that it lists; all if `whole`, else those in the log."""
 
     host: str
     nics: list[UsedNic]
     listed: int
+    whole: bool
 
     @property
     def rates(self) -> str:
@@ -129,6 +130,11 @@ class HostNics:
         """Ends with GPUDirect RDMA, and all of them."""
         known = sum(nic.direct for nic in self.nics)
         return known, known + sum(nic.not_direct for nic in self.nics)
+
+    @property
+    def share(self) -> float:
+        """The share of ends with GPUDirect RDMA."""
+        return self.direct[0] / max(self.direct[1], 1)
 
     @property
     def line(self) -> int:
@@ -171,20 +177,12 @@ class RingAudit:
 
     @property
     def by_host(self) -> list[HostNics]:
-        """The NICs of each host."""
+        """The NICs of each host; first those without GPUDirect RDMA, or with the fewest NICs in use."""
         every = grouped((nic.host, nic) for nic in self.nics)
-        return [HostNics(host, list(nics), self.listed.get(host, 0)) for host, nics in every.items()]
-
-    @property
-    def idle(self) -> Iterator[tuple[str, int, int]]:
-        """Each host that has NICs without a ring: it, its NICs with one, and all that it lists.
-
-        Only of a host that every ring is seen to leave: of another the log may lack the rest.
-        """
-        for host, listed in self.listed.items():
-            ours = [nic for nic in self.nics if nic.host == host]
-            if self.leaves(host) and len(ours) < listed:
-                yield host, len(ours), listed
+        found = (
+            HostNics(host, nics, self.listed.get(host, 0), self.leaves(host)) for host, nics in every.items()
+        )
+        return sorted(found, key=lambda one: (one.share, len(one.nics) / max(one.listed, 1), one.host))
 
     def leaves(self, host: str) -> bool:
         """Whether every ring is seen to leave a host, so that the log has all of its NICs that are in use."""
@@ -248,8 +246,8 @@ class NicTable:
             if isinstance(number, int):
                 every[host].setdefault(number, "")
         rated = [self.rate(host, *nic) for host, nics in every.items() for nic in nics.items()]
-        rates = {rate for rate, _ in rated}
-        line = min((line for _, line in rated), default=0)
+        rates = {rate for rate, _ in rated} - {None}
+        line = min((line for rate, line in rated if rate), default=0)
         names = sorted({name for nics in every.values() for name in nics.values()} - {""})
         return max(map(len, every.values())), rates.pop() if len(rates) == 1 else None, line, names
 

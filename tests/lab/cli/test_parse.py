@@ -304,7 +304,7 @@ def test_a_table_a_log_and_a_topology_file_are_read_as_one(tmp_path: Path) -> No
     done = CliRunner().invoke(parse, names)
     row = next(n for n, line in enumerate(table.splitlines(), 1) if line.split()[:1] == [str(1 << 30)])
     assert f"Loss of all_reduce of 1 GiB: 89.0 of 452.2 GB/s, 363.2 lost (table:{row})" in done.stdout
-    assert "252.2 GB/s: node-0: 2 of its 8 NICs of 400 Gb/s in use (xml:2)" in done.stdout
+    assert "252.2 GB/s: node-0: 2 of its 8 NICs of 400 Gb/s in use (log:14, xml:2)" in done.stdout
     channels = next(n for n, line in enumerate(job.log(), 1) if "coll channels" in line)
     assert f"each for 1/8 of a message (log:{channels})" in done.stdout
     assert len(done.stdout.splitlines()) <= 15
