@@ -265,11 +265,11 @@ def audit(
     if not hops:
         return None
     ends = [end for hop in hops for end in (hop.send, hop.receive)]
-    nics = _used(hops, table)
     # Trees are told from rings by their order, or because each channel leaves each host once.
     once = max(Counter((hop.channel, hop.send.host) for hop in hops).values()) == 1
-    rings = once or any(hop.ring is not None for hop in hops)
-    bound, by = _bound(nics, order.channels) if rings and _tells(logged) else (None, "")
+    rings = [hop for hop in hops if hop.ring or once] if _tells(logged) else []
+    nics = _used(hops, rings, table)
+    bound, by = _bound(nics, order.channels)
     listed = {end.host: len(table.names(end.host, hops[0].network)) for end in ends if end.host}
     return RingAudit(
         logged.comm.id, group, value_or(logged.comm.ranks, None), value_or(logged.comm.nodes, None),
@@ -278,7 +278,7 @@ def audit(
         sum(hop.rail == "cross" for hop in hops), sum(hop.rail == "not known" for hop in hops),
         sum(not (hop.send.line and hop.receive.line) for hop in hops), _unseen(logged, hops, hosts, order),
         sum(end.gpudirect is True for end in ends), sum(end.gpudirect is False for end in ends),
-        nics, list(_switches(hops, table, logged)),
+        nics, list(_switches(rings, table, logged)),
         {host: number for host, number in listed.items() if number}, bound, by,
     )  # fmt: skip
 
@@ -395,11 +395,11 @@ def _rail(network: str, send: HopEnd, receive: HopEnd, table: NicTable) -> tuple
     return "same" if alike else "cross", by
 
 
-def _used(hops: Sequence[NetworkHop], table: NicTable) -> list[UsedNic]:
-    """The NICs of hops; loads are those of rings, or of all hops where the log has no order of ranks."""
-    rings = any(hop.ring for hop in hops)
+def _used(hops: Sequence[NetworkHop], rings: Sequence[NetworkHop], table: NicTable) -> list[UsedNic]:
+    """The NICs of hops; loads are those of hops that are a ring's."""
+    ours = set(map(id, rings))
     ends = grouped(
-        ((end.host, end.nic, end.name), (received, end, hop.ring or not rings))
+        ((end.host, end.nic, end.name), (received, end, id(hop) in ours))
         for hop in hops
         for received, end in ((False, hop.send), (True, hop.receive))
         if end.nic is not None
@@ -421,10 +421,10 @@ def _nic(nic: tuple[str, int, str], ends: Sequence[tuple[bool, HopEnd, bool]], t
     )  # fmt: skip
 
 
-def _switches(hops: Sequence[NetworkHop], table: NicTable, logged: LoggedComm) -> Iterator[UsedSwitch]:
+def _switches(rings: Sequence[NetworkHop], table: NicTable, logged: LoggedComm) -> Iterator[UsedSwitch]:
     """Without GPUDirect RDMA, bytes go up from the GPU and down to the NIC, or up from the NIC and down."""
     passed: Counter[tuple[str, XmlPlace, bool]] = Counter()
-    for hop in [hop for hop in hops if hop.ring] or hops:
+    for hop in rings:
         for received, end, rank in ((False, hop.send, hop.source), (True, hop.receive, hop.destination)):
             device = logged.comm.devices.get(rank)
             nic = table.place(end.nic, end.name) if end.nic is not None else None

@@ -171,6 +171,18 @@ def test_ports_of_two_possible_rates_are_a_part_that_is_not_decided() -> None:
     assert rated.expected == found.expected
 
 
+@pytest.mark.parametrize("change", ["one name", "trees"])
+def test_where_rings_cannot_be_told_no_load_is_a_limit(change: str) -> None:
+    """Two hosts of one name carry twice the channels; lines of trees are as those of rings."""
+    log = replace(ONE, orders=False).log()
+    if change == "one name":
+        log = [line.replace("node-1", "node-0") for line in log]
+    else:
+        log += [line.replace("0[0] -> 9[1]", "0[0] -> 10[2]") for line in log if "0[0] -> 9[1]" in line]
+    found = lost(log, 60e9, algorithm="Ring")
+    assert [one.what for one in found.parts] == ["NCCL_ALGO=Ring"]
+
+
 def test_a_log_of_another_job_explains_nothing() -> None:
     found = lost(replace(ONE, nodes=3).log(), 89e9)
     assert not any("NICs" in one.what for one in found.parts)
