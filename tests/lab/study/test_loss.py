@@ -1,11 +1,12 @@
 """Where a run loses bandwidth: parts with their lines, that never sum up to more than the loss."""
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lab.study import printed
@@ -201,3 +202,20 @@ def test_parts_never_sum_up_to_more_than_the_loss(
     total = sum(one.lost or 0 for one in parts)
     assert total <= max(expected - measured, 0.0) + 1.0
     assert [one.limit for one in parts] == sorted((one.limit for one in parts), key=lambda one: -(one or 0))
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 7), min_size=64, max_size=64), st.sampled_from([12.5e9, 25e9, 50e9]))
+def test_a_ring_held_by_drawn_nics_is_explained_whole(nics: list[int], rate: float) -> None:
+    """The rate of a ring follows from the drawn NICs alone: from that with the most channels one way."""
+    extra = tuple(f"+ NET[1.0] - NET/{number} (0/{number}/1/{rate / GB:.6f})" for number in range(8))
+    log = replace(
+        JOB, extra=extra, nic=lambda node, channel, received: nics[node * 32 + channel * 2 + received]
+    )
+    loads = Counter((at // 32, at % 2, chosen) for at, chosen in enumerate(nics))
+    busbw = rate * 16 / max(loads.values())
+    found = lost(log.log(), busbw, op="all_gather", network="8xNDR")
+    assert found.expected is not None
+    if busbw < found.expected:
+        assert found.unexplained == pytest.approx(0.0, abs=0.001 * found.expected)
+        assert found.parts[-1].limit == pytest.approx(busbw, rel=1e-3)
