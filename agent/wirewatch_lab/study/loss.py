@@ -29,10 +29,12 @@ RINGS = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
 """Operations whose rings load all hops alike."""
 _ABOVE = 1.05
 """Rounding of figures above what a wire carries."""
-_PAIR = 2
+_COLLNET = "NCCL_COLLNET_ENABLE"
 _WARNINGS = 2
 _SMALL = 0.05
 """Share of what is expected below which a rest needs no cause."""
+_SAME = 1 - 1e-6
+"""Below this share a limit differs from another by more than rounding."""
 _EVEN = 0.98
 """Share of all parts together below which one of them holds a ring for itself."""
 _PRICED = frozenset({ALGO, NVLS_ENABLE})
@@ -173,7 +175,7 @@ def _steps(
             others.append(LossPart(above, None, limit, at))
         elif ceiling is None:
             parts.append(LossPart(what, None, limit, at))
-        elif measured < ceiling and limit < ceiling:
+        elif measured < ceiling and limit < _SAME * ceiling:
             lost = ceiling - max(limit, measured)
             parts.append(LossPart(what, lost, limit, at))
             ceiling -= lost
@@ -192,7 +194,11 @@ def _limits(run: BenchmarkRun, basis: Basis, evidence: LossEvidence) -> Iterator
     if found is None or run.op not in RINGS:
         return
     ring = _is_ring(run, evidence.log, basis.settings.get(ALGO, ""))
-    times = 1.0 if ring or run.nodes != _PAIR else 2.0
+    # By trees n nodes send 2 (n - 1) times a message in all; with reductions in switches each sends it once.
+    sharp = (
+        any("COLLNET" in one.text for one in evidence.log.network) or basis.settings.get(_COLLNET, "0") != "0"
+    )
+    times = 1.0 if ring else 2.0 if sharp else run.nodes / (run.nodes - 1)
     for host in found.by_host:
         least = math.inf
         for carriers, what in _carriers(host, found, evidence):

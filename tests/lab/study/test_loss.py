@@ -102,6 +102,21 @@ def test_only_a_ring_is_held_by_the_nic_with_the_most_channels() -> None:
         assert len(lost([*uneven.log(), line], 52e9).parts) == parts, start
 
 
+@pytest.mark.parametrize(
+    ("nodes", "more", "limit"),
+    [
+        (2, "", 100e9),
+        (3, "", 75e9),
+        (4, "", 200e9 / 3),
+        (4, "NCCL_COLLNET_ENABLE set by environment to 1.", 100e9),
+    ],
+)
+def test_trees_and_reductions_in_switches_send_less_than_rings(nodes: int, more: str, limit: float) -> None:
+    log = [*replace(ONE, nodes=nodes).log(), f"node-0:1000:2000 [0] NCCL INFO {more}"]
+    found = lost(log, 40e9, ranks=8 * nodes)
+    assert [one.limit for one in found.parts if "NICs" in one.what] == [pytest.approx(limit)]
+
+
 def test_a_bound_that_the_run_exceeds_costs_nothing_and_is_said() -> None:
     found = lost(ONE.log(), 150e9)
     assert found.parts == []
