@@ -199,6 +199,7 @@ def test_gpudirect_at_one_end_alone_is_counted_by_end() -> None:
         (True, False),
         (False, True),
     }
+    assert "8 hops over IB, none across rails, 4 channels" in first(lines)
     assert "node-0: 4 of its 4 NICs, GPUDirect RDMA at 8 of 8 logged ends (10)" in first(lines)
     assert "node-1: 4 of its 4 NICs, GPUDirect RDMA at 0 of 8 logged ends (50)" in first(lines)
 
