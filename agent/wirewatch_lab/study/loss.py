@@ -229,9 +229,13 @@ def _carriers(
 
 
 def ring_audit(run: BenchmarkRun, log: LogSummary) -> RingAudit | None:
-    """The only communicator between nodes that may be a run's."""
+    """The communicator between nodes that may be a run's; of several the first where all use NICs alike."""
     alike = [one for one in log.rings if one.ranks in {run.ranks, None}]
-    return alike[0] if len(alike) == 1 and run.nodes != 1 else None
+    used = {
+        tuple((nic.host, nic.number, nic.sends, nic.receives, nic.not_direct) for nic in one.nics)
+        for one in alike
+    }
+    return alike[0] if len(used) == 1 and run.nodes != 1 else None
 
 
 def _is_ring(run: BenchmarkRun, log: LogSummary, algorithm: str) -> bool:

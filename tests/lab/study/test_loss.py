@@ -199,6 +199,13 @@ def test_where_rings_cannot_be_told_no_load_is_a_limit(change: str) -> None:
     assert [one.what for one in found.parts] == ["NCCL_ALGO=Ring"]
 
 
+def test_of_several_communicators_the_log_explains_what_all_have_in_common() -> None:
+    again = replace(ONE, commid="0xbeef")
+    assert len(lost([*ONE.log(), *again.log()], 89e9).parts) == 1
+    other = replace(again, nic=lambda *_: 1)
+    assert lost([*ONE.log(), *other.log()], 89e9).parts == []
+
+
 def test_a_log_of_another_job_explains_nothing() -> None:
     found = lost(replace(ONE, nodes=3).log(), 89e9)
     assert not any("NICs" in one.what for one in found.parts)
