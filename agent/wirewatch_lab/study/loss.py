@@ -89,7 +89,8 @@ class LossAccount:
             if rest > 0:
                 well = rest <= self.within * self.expected
                 why = f"; healthy runs are up to {percent(self.within)} below" if well else ""
-                yield f"  {rest / GB:.1f} GB/s: unexplained{why}"
+                also = "; a part may be by the causes below" if self.others else ""
+                yield f"  {rest / GB:.1f} GB/s: unexplained{also}{why}"
         yield from (f"  cost not known: {_cited(one)}" for one in self.others)
 
 
