@@ -274,7 +274,8 @@ def _attach(groups: _Groups, logged: LoggedFact) -> None:
             (groups.of_thread(logged) or groups.nameless).rings[ring] = None
         case Channels() as channels:
             group = groups.of_thread(logged) or groups.nameless
-            group.channels, group.channels_line = channels, logged.line
+            known = group.channels_line if group.channels == channels else logged.line
+            group.channels, group.channels_line = channels, known
         case Took(seconds):
             (groups.of_thread(logged) or groups.nameless).seconds.append(seconds)
         case Spans(pointer):

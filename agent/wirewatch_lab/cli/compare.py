@@ -36,7 +36,7 @@ def read_study(path: Path) -> Study:
     except RecordsError as error:
         raise click.UsageError(str(error)) from error
     reader = Reader("")
-    read_output([str(path)], reader, [])
+    read_output([str(path)], reader)
     if not reader.runs:
         raise click.UsageError(f"{path}: no table of nccl-tests is in it")
     study = to_study(reader.runs, str(path), path.stat().st_mtime)

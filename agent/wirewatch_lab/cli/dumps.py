@@ -10,7 +10,7 @@ import click
 from wirewatch.cli.check.answer import EXIT
 from wirewatch.core.words import first, printable
 from wirewatch.documents.health import HEALTH_NAMES
-from wirewatch_lab.cli.texts import written
+from wirewatch_lab.cli.texts import first_lines, written
 from wirewatch_lab.study.flightdumps import LARGEST, DumpError, RankDump, looks_like_dump, named, read_dump
 from wirewatch_lab.study.flightjudge import FLIGHT, FlightDocument, FlightJudge
 
@@ -28,7 +28,7 @@ def are_dumps(names: Sequence[str]) -> bool:
     return any(one.is_dir() or (one.is_file() and os.access(one, os.R_OK) and _begins(one)) for one in found)
 
 
-def judge_dumps(names: Sequence[str], *, as_json: bool) -> int:
+def judge_dumps(names: Sequence[str], *, as_json: bool, explain: bool) -> int:
     """Print what the dumps show; the exit code. Raises UsageError: none of the files is a dump."""
     dumps: dict[int, RankDump] = {}
     not_read: list[str] = []
@@ -46,7 +46,10 @@ def judge_dumps(names: Sequence[str], *, as_json: bool) -> int:
             printable(first(not_read, 1, "; ")) or f"{printable(names[0])}: no dump is in it"
         )
     document = FlightJudge(dumps.values()).document(not_read)
-    click.echo(FLIGHT.dump_json(document, indent=1).decode() if as_json else dumps_text(document))
+    if as_json:
+        click.echo(FLIGHT.dump_json(document, indent=1).decode())
+    else:
+        click.echo(first_lines(dumps_text(document), explain=explain))
     return next(EXIT[health] for health, name in HEALTH_NAMES.items() if name == document.health)
 
 

@@ -4,7 +4,8 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, cast
 
@@ -21,7 +22,7 @@ from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.advice.described import DescriptionError, network_of
 from wirewatch_lab.cli.dumps import are_dumps, judge_dumps
-from wirewatch_lab.cli.texts import written
+from wirewatch_lab.cli.texts import first_lines, written
 from wirewatch_lab.study import judge, parsed
 from wirewatch_lab.study.basis import (
     BasisOf,
@@ -32,11 +33,13 @@ from wirewatch_lab.study.basis import (
     logged_network,
 )
 from wirewatch_lab.study.logsummary import LogSummary
+from wirewatch_lab.study.loss import LossAccount, LossEvidence, account
 from wirewatch_lab.study.nccljson import mixed_lines
 from wirewatch_lab.study.nccllog import read_log
 from wirewatch_lab.study.nccltests import Reader
 from wirewatch_lab.study.parsed import ParsedPlacement, ParsedRow, ParsedRun
 from wirewatch_lab.study.runs import BenchmarkRun
+from wirewatch_lab.study.sources import SourceLines
 from wirewatch_lab.study.topologyxml import NcclGraphs, NcclTopology
 from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology
 
@@ -87,6 +90,8 @@ class Parsed:
     reader: Reader
     log: LogSummary
     ratio: float
+    grounds: RunGrounds
+    topology_file: str
 
 
 def settings(_context: click.Context, option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
@@ -135,6 +140,10 @@ EXAMPLES = (
 @click.option(
     "--explain", is_flag=True, help="Show all rows, all of a log, and how each expected busbw follows."
 )
+@click.option(
+    "--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html",
+    help="Write a page with plots of all runs and of what is expected.",
+)  # fmt: skip
 @click.option("--json", "form", flag_value="json", help="Print one JSON document instead of tables.")
 @click.option("--openmetrics", "form", flag_value="openmetrics", help="Print series as OpenMetrics.")
 @config_option
@@ -143,32 +152,32 @@ EXAMPLES = (
 def parse(
     context: click.Context, *, files: Sequence[str], op: str | None, ratio: float, topology: str | None,
     described: str | None, network: str | None, environment: Mapping[str, str], explain: bool,
-    form: str | None, config_file: Path | None, replay: str | None, overlays: Sequence[str],
+    form: str | None, plot: Path | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
 ) -> None:  # fmt: skip
     """Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.
 
     FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
     before each line, the JSON that -J writes, a log of NCCL, or all of these together. Several are read as
-    one: a table, a log and the topology file of a node. Each size is judged by the busbw that the GPUs' wires
-    should give, between nodes by what their network should. The network is found in the log, or named by
-    --network. Of a log it says which wire the hot collective uses. An XML of NCCL's topology is compared
-    with this node, or with a recording. Dumps of the Flight Recorder, several files or a folder, show which
-    rank is missing or differs.
+    one: a table, a log and the topology file of a node show where a loss is. Each size is judged by the busbw
+    that the GPUs' wires should give, between nodes by what their network should. The network is found in the
+    log, or named by --network. Of a log it says which wire the hot collective uses. An XML of NCCL's topology
+    is compared with this node, or with a recording. Dumps of the Flight Recorder, several files or a folder,
+    show which rank is missing or differs.
 
     Exit codes: 0 OK; 1 one size is below the ratio, GPUs do not reach each other directly, or a topology
     differs; 2 several sizes are below the ratio, wrong values, a run that failed, or a rank that others wait
     for; 3 nothing could be judged; 64 FILE cannot be read, or holds none of this.
     """
-    named = (op, topology, described, network, environment, explain, config_file, replay, overlays)
+    named = (op, topology, described, network, environment, plot, config_file, replay, overlays)
     if are_dumps(files):
         if any(named) or form == "openmetrics":
-            raise click.UsageError("dumps of the Flight Recorder take no option but --json")
-        context.exit(judge_dumps(files, as_json=form == "json"))
-    node, reader, begun = _node(topology, config_file, replay, overlays), Reader(op or ""), list[str]()
-    found = read_output(files, reader, begun)
-    file = files[0] if len(files) == 1 else ", ".join(begun)
+            raise click.UsageError("dumps of the Flight Recorder take no option but --json and --explain")
+        context.exit(judge_dumps(files, as_json=form == "json", explain=explain))
+    node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
+    found, machine = read_output(files, reader)
+    file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
-        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json")])
+        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
     grounds = RunGrounds({**had, **environment}, logged=logged_network(found))
@@ -176,7 +185,9 @@ def parse(
     with ExitStack() as stack:
         if topology == HERE or replay or config_file:
             grounds.node = stack.enter_context(_here(node, grounds.settings))
-        health = _print(Parsed(file, reader, found, ratio), grounds.basis, form or "", explain=explain)
+        if plot is not None:
+            _plot(plot, file, reader.runs, grounds)
+        health = _print(Parsed(file, reader, found, ratio, grounds, machine), form or "", explain=explain)
     context.exit(EXIT[health])
 
 
@@ -189,17 +200,15 @@ def _node(
     return Node(config_file, replay, tuple(overlays))
 
 
-def read_output(
-    names: Sequence[str], reader: Reader, begun: list[str]
-) -> LogSummary | NcclTopology | NcclGraphs:
+def read_output(names: Sequence[str], reader: Reader) -> tuple[LogSummary | NcclTopology | NcclGraphs, str]:
     """Read all of some files, one after the other; of several a topology file names the NICs of the others.
 
-    `begun`: takes each file, with its first line as all lines are counted. Raises UsageError: a file cannot
-    be read, or they hold nothing that is known here.
+    Returns also the name of the topology file, empty for none. Raises UsageError: a file cannot be read, or
+    they hold nothing that is known here.
     """
     texts: list[tuple[str, BinaryIO]] = []
     machine: NcclTopology | NcclGraphs | None = None
-    said = ""
+    said = topology = ""
     try:
         with ExitStack() as opened:
             for name in names:
@@ -216,25 +225,26 @@ def read_output(
                 found = read_nccl_topology(file)
                 if isinstance(found, Absent):
                     raise click.UsageError(f"{said}: {printable(found.detail)}")
-                machine = found
-                begun.append(said)
+                machine, topology = found, said
             if machine is not None and not texts:
-                return machine
+                return machine, topology
             known = machine if isinstance(machine, NcclTopology) else None
-            log = read_log(_lines(texts, reader, begun), lambda: _placement(reader), known)
+            lines = (line for name, file in texts for line in mixed_lines(file, reader, name))
+            log = read_log(lines, lambda: _placement(reader), known, reader.places.named)
     except OSError as error:
         raise click.UsageError(f"{said}: {error.strerror or error}") from error
     except ValueError as error:
         raise click.UsageError(f"{said}: {error}") from error
     if not (reader.runs or log.messages or any("Test" in failure for failure in reader.failures)):
         raise click.UsageError(f"{', '.join(map(printable, names))}: {_nothing(reader)}")
-    return log
+    return log, topology
 
 
-def _lines(texts: Sequence[tuple[str, BinaryIO]], reader: Reader, begun: list[str]) -> Iterator[str]:
-    for name, file in texts:
-        begun.append(f"{name} from line {reader.lines + 1}")
-        yield from mixed_lines(file, reader)
+def _begun(reader: Reader, topology: str) -> str:
+    """Each text with its first line as all lines are counted, and the topology file."""
+    begun = zip(reader.places.names, reader.places.firsts, strict=True)
+    texts = [f"{name} from line {read}" for name, read in begun]
+    return ", ".join([*texts, topology] if topology else texts)
 
 
 def _placement(reader: Reader) -> dict[int, str]:
@@ -300,7 +310,9 @@ def _here(node: Node, environment: Mapping[str, str]) -> Iterator[NodeGround]:
         yield ground
 
 
-def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool) -> Health:
+def _topology_file(
+    source: str, found: NcclTopology | NcclGraphs, node: Node, *, as_json: bool, explain: bool
+) -> Health:
     from wirewatch_lab.study.topologycompare import compare_topology, read_node
 
     text, health, why = list(found.lines()), Health.UNKNOWN, "graphs are compared with nothing"
@@ -312,7 +324,7 @@ def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *,
             why = f"it could not be compared with {node.name}: {seen}"
         else:
             beside = compare_topology(found, seen)
-            text += beside.lines()
+            text = [*beside.lines(), *text]
             read = parsed.ParsedTopologyFile(
                 text, node.name, list(beside.same), list(beside.differs), list(beside.unknown)
             )
@@ -327,7 +339,7 @@ def _topology_file(source: str, found: NcclTopology | NcclGraphs, node: Node, *,
         )  # fmt: skip
         click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
     else:
-        click.echo(shown([f"{health.name}: {why}", *text]))
+        click.echo(first_lines(shown([f"{health.name}: {why}", *text]), explain=explain))
     return health
 
 
@@ -343,16 +355,17 @@ def _judged(parsed_file: Parsed, basis: BasisOf) -> Iterator[judge.JudgedRun]:
             raise click.UsageError(f"{printable(parsed_file.source)}: line {run.line}: {error}") from error
 
 
-def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> Health:
+def _print(parsed_file: Parsed, form: str, *, explain: bool) -> Health:
     reader, log, series, tally = parsed_file.reader, parsed_file.log, parsed.ParsedSeries(), Tally()
+    free = replace(parsed_file.grounds, settings={}, known={})
     runs: list[ParsedRun] = []
     room = parsed.MOST if form == "json" else _ROWS
-    for judged in _judged(parsed_file, basis):
+    for judged in _judged(parsed_file, parsed_file.grounds.basis):
         tally.add(judged)
         if form == "openmetrics":
             series.add(judged)
         if len(runs) < parsed.MOST_RUNS * (1 + (judged.health in tally.bad)):
-            runs.append(parsed.parsed_run(judged, room))
+            runs.append(parsed.parsed_run(judged, room, _loss(parsed_file, judged, free)))
             room -= len(runs[-1].rows)
     known = runs or reader.failures
     health = judge.overall(tally.healths, reader.failures, asks=tally.asks) if known else judge.of_log(log)
@@ -371,14 +384,32 @@ def _print(parsed_file: Parsed, basis: BasisOf, form: str, *, explain: bool) -> 
     if form == "json":
         click.echo(parsed.PARSE.dump_json(document, indent=1).decode())
     else:
-        click.echo(parse_text(document, explain=explain))
+        click.echo(parse_text(document, reader.places, explain=explain))
     return health
+
+
+def _loss(parsed_file: Parsed, judged: judge.JudgedRun, free: RunGrounds) -> LossAccount | None:
+    places, without = parsed_file.reader.places, free.basis(replace(judged.run, settings=()))
+    evidence = LossEvidence(parsed_file.log, places.whole, places.short(parsed_file.topology_file), without)
+    return account(judged, parsed_file.grounds.basis(judged.run), evidence)
+
+
+def _plot(path: Path, source: str, runs: Sequence[BenchmarkRun], grounds: RunGrounds) -> None:
+    """Draw all runs. Raises UsageError: there is none, no matplotlib, or the file cannot be written."""
+    from wirewatch_lab.study.points import to_study
+    from wirewatch_lab.study.report import ReportError, write_report
+
+    study = to_study(runs, source, time.time())
+    if not study.curves:
+        raise click.UsageError("--plot: no table of nccl-tests is in it")
+    try:
+        write_report(study, path, [rates for run in runs if (rates := grounds.expected(run))])
+    except ReportError as error:
+        raise click.UsageError(f"--plot: {error}") from error
 
 
 _RUNS = 50
 """Runs that people are shown."""
-_LINES = 15
-"""Lines of a first answer."""
 _ONE_RATE = 0.9
 """The share of the best from which what is expected is said as one rate."""
 _HEADER = (
@@ -451,36 +482,35 @@ def _lowest(op: str, one: judge.JudgedSize) -> str:
     return f"the lowest is {one.busbw / GB:.1f} of {due} that its wires may give, {what}"
 
 
-def parse_text(document: parsed.ParseDocument, *, explain: bool) -> str:
+def parse_text(document: parsed.ParseDocument, places: SourceLines, *, explain: bool) -> str:
     """Return what decides, in at most fifteen lines; `explain`: all of it, with each row and what follows."""
     log = document.nccl_log
     beside = bool(document.runs or document.failures)
-    lines = () if log is None else log.lines() if explain else log.first(beside=beside)
+    losses = {
+        run.line: list(map(printable, run.loss.lines()))
+        for run in document.runs
+        if run.loss and (log or run.loss.parts or run.loss.others)
+    }
+    at, told = places.brief, any(run.loss and (run.loss.parts or run.loss.others) for run in document.runs)
+    lines = () if log is None else log.lines(at) if explain else log.first(at, beside=beside, told=told)
     lines = lines[0 if beside else 1 :]  # The answer of a log alone is the verdict's reason.
-    if any(run.next for run in document.runs) and not explain:  # They name settings that slow.
-        lines = tuple(line for line in lines if not line.startswith("SLOWS "))
     text = written(
-        "parse.j2", document, explain=explain, header=_HEADER, title=_title, most_runs=_RUNS,
-        rows=lambda run: [_row(row) for row in run.rows], log=list(map(printable, lines)),
-        most=(_ROWS,) * 3 if explain else (1, 2, 3),
+        "parse.j2", document, explain=explain, header=_HEADER, title=partial(_title, places), most_runs=_RUNS,
+        rows=lambda run: [_row(row) for row in run.rows], log=list(map(printable, lines)), losses=losses,
+        at=places.named, most=(_ROWS,) * 3 if explain else (1, 2, 2 if told else 3),
         more=max(len(document.runs) - _RUNS, 0) + document.runs_left_out,
     )  # fmt: skip
-    shown = text.split("\n")
-    counted = [f"Lines are counted on: {document.source}"] if " from line 1," in document.source else []
-    most = _LINES - len(counted)
-    if explain or not document.runs or len(shown) <= most:
-        return "\n".join([*shown, *counted])
-    return "\n".join([*shown[: most - 1], f"{len(shown) - most + 1} more lines: --explain", *counted])
+    return first_lines(text, explain=explain or not document.runs)
 
 
-def _title(run: ParsedRun) -> str:
+def _title(places: SourceLines, run: ParsedRun) -> str:
     hosts, products = run.nodes, ", ".join(run.products)
     on = f" on {hosts} host{'' if hosts == 1 else 's'}" if hosts else ""
     ranks = "an unknown number of ranks" if run.ranks is None else f"{run.ranks} ranks"
     versions = [f"nccl-tests {run.nccl_tests}"] if run.nccl_tests else []
     versions += [f"NCCL {run.nccl}"] if run.nccl else []
     parts = [run.op or "an unknown operation", ranks + on, products, *versions, run.launch]
-    return f"line {run.line}: {', '.join(part for part in parts if part)}: {run.health.upper()}"
+    return f"{places.named(run.line)}: {', '.join(part for part in parts if part)}: {run.health.upper()}"
 
 
 def _row(row: ParsedRow) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from wirewatch_lab.advice.products import gpu_names, gpu_product
 from wirewatch_lab.advice.settings.plugins import wanted_names
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.advice.times.evidence import first_gpus
+from wirewatch_lab.study.curve import KnownRates
 from wirewatch_lab.study.grid import EAGER
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.runs import BenchmarkRun, RankGpu
@@ -49,6 +50,12 @@ _NOWHERE = Place("", "", (), None)
 _LARGEST = 8 * GIB
 _PATHS = (Path.PHB, Path.NODE, Path.SYS)
 _PORT = re.compile(r"\[\d{1,3}\]([^\s:]{1,64}):\d{1,3}/(IB|RoCE)\b", re.ASCII)
+_PORTS = frozenset({NetworkKind.INFINIBAND, NetworkKind.ROCE})
+_NAMES = (
+    (re.compile(r"mlx5_|ib"), (NetworkKind.INFINIBAND, NetworkKind.ROCE)),
+    (re.compile(r"rdmap|efa"), (NetworkKind.EFA,)),
+)
+"""Networks by the names that Linux gives to their NICs."""
 _RATES: Mapping[str, tuple[float, ...]] = {
     "Ampere": (100, 200),
     "Hopper": (200, 400),
@@ -90,29 +97,32 @@ NodeGround = Callable[[BenchmarkRun, int | None], Ground | Absent]
 
 @dataclass(frozen=True, slots=True)
 class LoggedNetwork:
-    """What a log shows of the network between nodes: `kind` None where it shows nothing.
+    """What a log shows of the network between nodes, and a topology file: `kinds` that it may be.
 
-    `nics`: how many NCCL uses on a node, 0 where that is not logged.
+    `nics`: how many NCCL uses on a node, 0 where that is not logged. `rate` of each in bytes per second.
     """
 
-    kind: NetworkKind | None = None
+    kinds: tuple[NetworkKind, ...] = ()
     nics: int = 0
+    rate: float | None = None
 
     def profiles(self, product: str) -> tuple[NetworkProfile, ...]:
         """Those that it may be, on nodes with such GPUs."""
-        named = tuple(one for one in of_gpus(product) if one.kind is self.kind)
-        if self.kind not in {NetworkKind.INFINIBAND, NetworkKind.ROCE}:
-            return named
-        rates = _RATES.get(value_or(architecture(product), ""), ())
-        return tuple(plain(self.kind, self.nics, gigabits * GBIT) for gigabits in rates if self.nics)
+        named = tuple(one for one in of_gpus(product) if one.kind in self.kinds)
+        rated = tuple(one for one in named if (one.nics, one.nic_rate) == (self.nics, self.rate))
+        if not _PORTS.issuperset(self.kinds):
+            return rated or named
+        known = [rate * GBIT for rate in _RATES.get(value_or(architecture(product), ""), ())]
+        rates = known if self.rate is None else [self.rate]
+        return tuple(plain(kind, self.nics, rate) for kind in self.kinds for rate in rates if self.nics)
 
 
 def logged_network(log: LogSummary) -> LoggedNetwork:
-    """The network by what NCCL says that it uses, and by the connections between ranks."""
+    """The network by what NCCL says that it uses, by the connections between ranks, and by names of NICs."""
     texts = [one.text for one in log.network]
     used = [text.removeprefix("used: ") for text in texts if text.startswith("used: ")]
-    wires = (one.transport for communicator in log.communicators for one in communicator.wires)
-    names = " ".join((*used, *(wire for wire in wires if wire.startswith("NET/")))).lower()
+    wires = (one.transport.split("/") for communicator in log.communicators for one in communicator.wires)
+    names = " ".join((*used, *(wire[1] for wire in wires if wire[0] == "NET"))).lower()
     ports = {match[1]: match[2] for text in texts for match in _PORT.finditer(text)}
     roce = "gib" in names or (bool(ports) and "IB" not in ports.values())
     signs = (
@@ -120,8 +130,10 @@ def logged_network(log: LogSummary) -> LoggedNetwork:
         ("socket", NetworkKind.SOCKETS), ("ib", NetworkKind.ROCE if roce else NetworkKind.INFINIBAND),
         ("rdma", NetworkKind.ROCE if roce else NetworkKind.INFINIBAND),
     )  # fmt: skip
-    kind = next((kind for sign, kind in signs if sign in names), None)
-    return LoggedNetwork(kind, len(ports))
+    kinds = tuple(kind for sign, kind in signs if sign in names)[:1]
+    if not kinds and log.nics.names:
+        kinds = next((some for sign, some in _NAMES if all(map(sign.match, log.nics.names))), ())
+    return LoggedNetwork(kinds, log.nics.count, log.nics.rate)
 
 
 @dataclass
@@ -155,6 +167,19 @@ class RunGrounds:
         if key not in self.known:
             self.known[key] = self._inside(run, run.ranks)
         return self.known[key]
+
+    def expected(self, run: BenchmarkRun) -> KnownRates | None:
+        """Busbw that is expected of each size of a run, by the best way; None where the run is not known."""
+        if not run.op or not run.ranks or run.mixed:
+            return None
+        sizes = sorted({row.size_bytes for row in run.rows})
+        found = {at: [way.expect(run.op, at) for way in self.basis(run).ways] for at in sizes}
+        best = {
+            at: max((one.busbw for one in due if not isinstance(one, Absent)), default=None)
+            for at, due in found.items()
+        }
+        known = tuple((at, busbw) for at, busbw in best.items() if busbw is not None)
+        return KnownRates(run.op, run.ranks, None, known)
 
     def _nodes(self, run: BenchmarkRun) -> int:
         """How many nodes a run was on: by its header, or as many as its ranks take where that lacks some."""
@@ -212,11 +237,15 @@ class RunGrounds:
         inside = [replace(one, settings=own) for one in conditions]
         arch = value_or(architecture(product), "")
         profiles = self._profiles(product)
+        if clash := _clash(profiles, self.logged.kinds):
+            return Basis(reason=clash, strict=True)
         if profiles:
             either_age = [age for one in profiles for age in (one, one.older) if age]
             ways = tuple(network_way(one, nodes, each, arch, inside, trees=trees) for one in either_age)
-            rates = either([f"{one.nic_rate / GBIT:.0f}" for one in profiles])
-            reason = f"are its ports of {rates} Gb/s? Say it by --network" if len(profiles) > 1 else ""
+            rates = list(dict.fromkeys(f"{one.nic_rate / GBIT:.0f}" for one in profiles))
+            kinds = list(dict.fromkeys(one.kind.value for one in profiles))
+            which = f"of {either(rates)} Gb/s" if len(rates) > 1 else either(kinds)
+            reason = "" if len(profiles) == 1 else f"are its ports {which}? Say it by --network"
             if len(profiles) < len(ways):
                 reason = f"NCCL 2.9 and older reached as little on {profiles[0].name}: is its NCCL that old?"
             names = tuple(f"over {one.lines()}" for one in profiles)
@@ -241,6 +270,16 @@ class RunGrounds:
             layer = NetworkKind.ROCE if ports[0].layer == "Ethernet" else NetworkKind.INFINIBAND
             return (plain(layer, len(rates), sum(rates) / len(rates)),)
         return self.logged.profiles(product)
+
+
+def _clash(profiles: Sequence[NetworkProfile], logged: Sequence[NetworkKind]) -> str:
+    """Where the log shows another network than was named, which of both is right; sockets stand for any."""
+    kinds = {one.kind for one in profiles}
+    open_ = not kinds or not logged or kinds & {*logged, NetworkKind.NVLINK}
+    if open_ or NetworkKind.SOCKETS in logged or _PORTS.issuperset((*kinds, *logged)):
+        return ""
+    named = f"{profiles[0].name} is {profiles[0].kind.value}"
+    return f"{named}, and the log shows {logged[0].value}: which is right?"
 
 
 def one_process(run: BenchmarkRun) -> bool:
@@ -326,7 +365,7 @@ def _alone(inside: Sequence[Conditions], op: str) -> Expectation | Absent:
 def _question(run: BenchmarkRun, product: str, logged: LoggedNetwork, group: NodeGroup) -> str:
     """Which network it is, and what the run would be on those that such GPUs have."""
     names = [one.name for one in of_gpus(product)]
-    if logged.kind is NetworkKind.SOCKETS:
+    if NetworkKind.SOCKETS in logged.kinds:
         return (
             "NCCL used TCP sockets, and no RDMA: say over which ports, such as --network 1x100G:sockets, "
             "or find why by NCCL_DEBUG_SUBSYS=INIT,NET"

@@ -1,6 +1,6 @@
 """The summary of a log of NCCL: as values for `wirewatch parse --json`, and as lines for people."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,8 @@ SHOWN = 8
 """How many of a list a person is shown; the document has them all."""
 FIRST = 13
 """Lines of a log's first answer; with the verdict above it and the hint below it they are 15."""
+At = Callable[[int], str]
+"""How the number of a line is written."""
 PATHS: Final = (
     ((2, 27, 5), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")),
     ((2, 27, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "P2C", "PHB", "SYS", "NET", "DIS")),
@@ -59,7 +61,7 @@ class UsedWire:
 
 @dataclass(frozen=True, slots=True)
 class LoggedCommunicator:
-    """One communicator as far as the log shows it; null where it does not say.
+    """One communicator as far as the log shows it; null where it does not say. `group`: TP, PP, DP or EP.
 
     `logged_ranks`: those whose own lines are in the log; `finished`: how many of them completed the set-up,
     the slowest in `init_seconds`. `coll_channels` and `p2p_channels`: how many there are of each.
@@ -67,6 +69,7 @@ class LoggedCommunicator:
     """
 
     id: str
+    group: str
     ranks: int | None
     nodes: int | None
     logged_ranks: list[int]
@@ -135,7 +138,7 @@ class CalledCollective:
     """What ranks called, by lines of COLL: its size as nccl-tests counts it, and its communicator.
 
     `communicator` is empty where the log does not have its beginning. `calls` of the rank that has the most,
-    of `logged_ranks` processes whose calls are in the log.
+    of `logged_ranks` processes whose calls are in the log. `group`: TP, PP, DP or EP, empty if not known.
     """
 
     op: str
@@ -146,6 +149,7 @@ class CalledCollective:
     calls: int
     logged_ranks: int
     line: int
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,20 @@ class FoundSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedNics:
+    """The NICs of a node: how many the host lists that lists most, and their names on all hosts.
+
+    `rate`: bytes per second that all known ones have, null where they differ or none is known; `line` of the
+    first, 0 where the topology file says it.
+    """
+
+    count: int
+    rate: float | None
+    line: int
+    names: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class LogSummary:
     """What a log of NCCL says: the answer in one line, then what it rests on.
 
@@ -183,6 +201,7 @@ class LogSummary:
     choices: list[ChosenRange]
     calls: list[CalledCollective]
     rings: list[RingAudit]
+    nics: LoggedNics
     gpudirect: LogAnswer
     nvls: LogAnswer
     network: list[Quote]
@@ -199,22 +218,25 @@ class LogSummary:
     messages: int
     other: int
 
-    def lines(self) -> tuple[str, ...]:
-        """The summary for people; a number in brackets is that of a line of the log."""
+    def lines(self, at: At = str) -> tuple[str, ...]:
+        """The summary for people; in brackets stand lines of the log, as `at` writes them."""
         names = [one.name for one in self.settings]
         several = list(dict.fromkeys(name for name in names if names.count(name) > 1))
-        return self._lines("nccllog.j2", shown=SHOWN, sizes=span, several=several)
+        return self._lines("nccllog.j2", at, shown=SHOWN, sizes=span, several=several)
 
-    def first(self, *, beside: bool = False) -> tuple[str, ...]:
-        """The answer, ways between nodes, and what speaks against the job; that first `beside` a table."""
-        found = self._lines("nccllogfirst.j2", shown=3, beside=beside)
+    def first(self, at: At = str, *, beside: bool = False, told: bool = False) -> tuple[str, ...]:
+        """The answer, ways between nodes, and what speaks against the job; that first `beside` a table.
+
+        `told`: a loss by part says already what speaks against it.
+        """
+        found = self._lines("nccllogfirst.j2", at, shown=3, beside=beside, told=told)
         more = len(found) - FIRST
         return (
             (*found[:FIRST], f"  {count(more, 'more line')}, and all else: --explain") if more > 0 else found
         )
 
-    def _lines(self, template: str, **values: object) -> tuple[str, ...]:
-        text = render("wirewatch_lab.study", template, log=self, way=way, gigabits=gigabits, **values)
+    def _lines(self, template: str, at: At, **values: object) -> tuple[str, ...]:
+        text = render("wirewatch_lab.study", template, log=self, at=at, way=way, gigabits=gigabits, **values)
         return tuple(text.rstrip("\n").split("\n"))
 
 

@@ -193,7 +193,7 @@ def _result(run: runs.BenchmarkRun, result: Any) -> None:
         run.unread += 1
         return
     redop, root = _text(one.get("redop")), _text(one.get("root"))
-    row = runs.BenchmarkRow(int(size), int(count), _text(one.get("type")), redop, root, *placed)
+    row = runs.BenchmarkRow(int(size), int(count), _text(one.get("type")), redop, root, placed[0], placed[1])
     if runs.contradiction(row, run.listed, run.op):
         run.unread += 1
     else:
@@ -231,24 +231,36 @@ LINE = 1 << 16
 _CUT = "its JSON document stops in the middle"
 
 
-def mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
+def mixed_lines(file: BinaryIO, reader: Reader, name: str = "") -> Iterator[str]:
     """The lines of a text, each without its end, after the reader has read it.
 
     Tables of nccl-tests, its JSON documents and NCCL's log may stand in it, in any order. The documents are
-    read and not among the lines. At the end the reader is finished. Raises OSError: the file cannot be read.
-    Raises ValueError: it holds more than can be kept.
+    read, and their lines are empty. At the end the reader is finished. Raises OSError: the file cannot be
+    read. Raises ValueError: it holds more than can be kept.
     """
+    given = reader.lines
+    reader.places.begin(name, given + 1)
+    for line in _mixed_lines(file, reader):
+        yield from [""] * (reader.lines - given - 1)
+        yield line
+        given = reader.lines
+    yield from [""] * (reader.lines - given)
+    reader.finish()
+
+
+def _mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
     document: Assembler | None = None
     starts = True
-    for piece in _pieces(file):
+    for piece, number in _pieces(file):
         begun, starts = starts, piece.endswith("\n")
-        if document is None and not begun:
-            continue
-        if document is None and begins(piece):
-            document = Assembler()
         if document is None:
-            yield _read(piece, reader, whole=starts or len(piece) < LINE)
-            continue
+            if not begun:
+                continue
+            reader.places.note(reader.lines + 1, number)
+            if not begins(piece):
+                yield _read(piece, reader, whole=starts or len(piece) < LINE)
+                continue
+            document = Assembler()
         rest = document.take(piece)
         while rest is not None and not document.foreign:
             _add(document, reader)
@@ -263,7 +275,6 @@ def mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
             yield from _lines(rest, reader)
     if document is not None:
         yield from _lines(_unfinished(document, reader), reader)
-    reader.finish()
 
 
 _CONTAINER = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP]) ", re.ASCII)
@@ -273,10 +284,14 @@ _LINES = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text", "bo
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m", re.ASCII)
 
 
-def _pieces(file: BinaryIO) -> Iterator[str]:
-    """The text in parts that end with a line or have `LINE` bytes, without what a runtime wrapped it in."""
-    begun, start = "", "\ufeff"
+def _pieces(file: BinaryIO) -> Iterator[tuple[str, int]]:
+    """The text in parts that end with a line or have `LINE` bytes, without what a runtime wrapped it in.
+
+    Each has the number of its line in the file.
+    """
+    begun, start, number = "", "\ufeff", 1
     while part := file.readline(LINE):
+        here, number = number, number + part.endswith(b"\n")
         text = _COLOUR.sub("", part.decode("utf-8", "replace").removeprefix(start))
         start = ""
         if wrapped := _CONTAINER.match(text):
@@ -286,10 +301,10 @@ def _pieces(file: BinaryIO) -> Iterator[str]:
                 continue
         elif text.startswith("{") and text.endswith("}\n"):
             text = _line_in(_members(text)) or text
-        yield from (begun + text).splitlines(keepends=True)
+        yield from ((line, here) for line in (begun + text).splitlines(keepends=True))
         begun = ""
     if begun:
-        yield begun
+        yield begun, number
 
 
 def _line_in(value: Any, depth: int = 3) -> str:

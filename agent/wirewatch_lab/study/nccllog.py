@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from wirewatch.core import words
 from wirewatch.core.account import Account, Multicast
+from wirewatch.core.probe import ALLTOALL
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
 from wirewatch.core.words import count, either
@@ -25,6 +26,7 @@ from wirewatch.nccl.lines import (
 )
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
+from wirewatch.nccl.parallel import ParallelGroup, group_names
 from wirewatch.nccl.settings import slowing_settings
 from wirewatch_lab.study import logsummary, rings
 from wirewatch_lab.study.logsummary import Quote
@@ -42,6 +44,7 @@ _TYPES = (
 """Element types as NCCL numbers them, and their bytes."""
 _PARTS = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
 """Collectives whose count is of one rank's part."""
+_SENDS = frozenset({"send", "recv"})
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
 _SLOWEST: Sequence[TransportWire] = (
     "unknown", "net_socket", "net_other", "net_ib", "shm", "net_ib_gdr", "p2p", "nvls",
@@ -57,14 +60,15 @@ def read_log(
     lines: Iterable[str],
     placement: Callable[[], Mapping[int, str]] = dict,
     topology: NcclTopology | None = None,
+    at: logsummary.At = "line {}".format,
 ) -> logsummary.LogSummary:
     """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none.
 
     `placement`: the host of each rank by other texts, asked for once all lines are read. `topology`: NCCL's
-    file of one of the hosts.
+    file of one of the hosts. `at`: how the answer writes a line.
     """
     log = NcclLog().read(lines)
-    return _LogQuestions(log, placement(), rings.NicTable(log, topology)).summary()
+    return _LogQuestions(log, placement(), rings.NicTable(log, topology), at).summary()
 
 
 @dataclass(slots=True)
@@ -99,22 +103,56 @@ def _called(log: NcclLog, comms: Sequence[LoggedComm]) -> list[_Call]:
         key = own[-1] if own else -1, call._replace(pointer="")
         found[key][process, call.pointer] += seen.count
         lines[key] = min(lines.get(key, seen.line), seen.line)
+    named = group_names(list(_groups(found, comms)))
     made = []
     for key, times in found.items():
         comm, call = comms[key[0]] if key[0] >= 0 else None, key[1]
-        dtype, width = _TYPES[call.datatype]
         made.append(_Call(logsummary.CalledCollective(
-            call.op, call.elements * width * (call.ranks if call.op in _PARTS else 1), dtype,
-            comm.comm.id if comm else "", call.ranks, max(times.values()), len(times), lines[key],
+            call.op, _bytes(call), _TYPES[call.datatype][0], comm.comm.id if comm else "", call.ranks,
+            max(times.values()), len(times), lines[key], named.get(key[0], ""),
         ), comm))  # fmt: skip
     return sorted(made, key=lambda one: -one.said.size_bytes * one.said.calls)
+
+
+def _bytes(call: Called) -> int:
+    return call.elements * _TYPES[call.datatype][1] * (call.ranks if call.op in _PARTS else 1)
+
+
+def _groups(
+    calls: Mapping[tuple[int, Called], Counter[tuple[Process, str]]], comms: Sequence[LoggedComm]
+) -> Iterator[ParallelGroup]:
+    """Communicators of which calls are in the log, by number; a rank is known by its process and its GPU."""
+    for number, ours in grouped((key[0], (key[1], times)) for key, times in calls.items()).items():
+        if number < 0:  # Calls of a communicator that the log does not name.
+            continue
+        logged, made, sends = comms[number], Counter[tuple[Process, str]](), Counter[tuple[Process, str]]()
+        sizes: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for call, times in ours:
+            (sends if call.op in _SENDS else made).update(times)
+            if call.op not in _SENDS:
+                sizes[call.op].append((_bytes(call), times.total()))
+        means = [sum(a * n for a, n in some) / sum(n for _, n in some) for some in sizes.values()]
+        devices = logged.comm.devices
+        processes = frozenset(
+            (one, devices[rank].bus if rank in devices else "") for rank, one in logged.processes.items()
+        )
+        nodes = value_or(logged.comm.nodes, len(rings.hosts_of([logged])))
+        if len(processes) == len(logged.processes):
+            yield ParallelGroup(
+                number, processes, value_or(logged.comm.ranks, 0), nodes, max(made.values(), default=0),
+                tuple(sends[rank] for rank in made | sends), ALLTOALL in sizes, max(means, default=0.0),
+            )  # fmt: skip
 
 
 class _LogQuestions:
     """What is asked of a log that was read."""
 
-    def __init__(self, log: NcclLog, placement: Mapping[int, str], nics: rings.NicTable) -> None:
+    def __init__(
+        self, log: NcclLog, placement: Mapping[int, str], nics: rings.NicTable, at: logsummary.At
+    ) -> None:
         self.log = log
+        self._at = at
+        self._nics = logsummary.LoggedNics(*nics.node())
         self.account: Account = log.account()
         self.comms = log.comms()
         self._graphs = _by_process(log.said(SearchedPaths))
@@ -135,7 +173,13 @@ class _LogQuestions:
             if comm
         )
         others = {len(placement): placement} if placement else {}
-        found = (rings.audit(one, nics, others.get(value_or(one.comm.ranks, 0), {})) for one in self.comms)
+        self._called_as = {id(comm): said.group for said, comm in self.calls if comm}
+        found = (
+            rings.audit(
+                one, nics, others.get(value_or(one.comm.ranks, 0), {}), self._called_as.get(id(one), "")
+            )
+            for one in self.comms
+        )
         self.rings = sorted(filter(None, found), key=lambda one: -(one.ranks or 0))[:MOST_CALLS]
         self.choices = [self._choice(chosen, process, seen) for chosen, process, seen in log.said(Chosen)]
 
@@ -148,7 +192,7 @@ class _LogQuestions:
             answer=self._answer(hot), part=self._part(), hot=hot,
             communicators=[self._communicator(logged) for logged in self.comms],
             choices=_ranges(self.choices), calls=[one.said for one in self.calls[:MOST_CALLS]],
-            rings=self.rings, gpudirect=features.gpudirect(), nvls=features.nvls(),
+            rings=self.rings, nics=self._nics, gpudirect=features.gpudirect(), nvls=features.nvls(),
             network=logsummary.quotes_of([*used, *self._about("network", "collnet", "p2p")]),
             settings=self._settings(),
             versions=[Quote(seen.line, f"NCCL {name}", seen.count) for name, seen in log.versions.items()]
@@ -265,7 +309,8 @@ class _LogQuestions:
     def _communicator(self, logged: LoggedComm) -> logsummary.LoggedCommunicator:
         comm, counts = logged.comm, value_or(logged.comm.channels, None)
         return logsummary.LoggedCommunicator(
-            id=comm.id, ranks=value_or(comm.ranks, None), nodes=value_or(comm.nodes, None),
+            id=comm.id, group=self._called_as.get(id(logged), ""),
+            ranks=value_or(comm.ranks, None), nodes=value_or(comm.nodes, None),
             logged_ranks=sorted(logged.processes), hosts=rings.hosts_of([logged]),
             finished=len(comm.finished), init_seconds=value_or(comm.init_seconds, None),
             coll_channels=counts.coll if counts else None,
@@ -318,7 +363,7 @@ class _LogQuestions:
         return (
             f"The hot collective is {op} of {words.size(hot.size_bytes)} ({count(hot.calls, 'call')}, "
             f"{hot.share:.0%} of the bytes{of}): {mostly}{logsummary.way(hot.algorithm, hot.protocol)}"
-            f"{channels}, {over} (line {hot.line})."
+            f"{channels}, {over} ({self._at(hot.line)})."
         )
 
     def _called_most(self) -> str:
@@ -330,8 +375,9 @@ class _LogQuestions:
         return (
             f"The hot collective is {said.op} of {words.size(said.size_bytes)} {said.dtype} "
             f"({count(said.calls, 'call')}, {share:.0%} of the bytes) in communicator "
-            f"{said.communicator or 'that the log does not name'} of {count(said.ranks, 'rank')}, on {names} "
-            f"(line {said.line}). Which algorithm ran it is not in the log."
+            f"{said.communicator or 'that the log does not name'} of {count(said.ranks, 'rank')}"
+            f"{f', a {said.group} group,' if said.group else ','} on {names} ({self._at(said.line)}). "
+            "Which algorithm ran it is not in the log."
         )
 
     def _part(self) -> str:

@@ -25,6 +25,7 @@ from wirewatch_lab.study.runs import (
     settle,
     timing,
 )
+from wirewatch_lab.study.sources import SourceLines
 
 SHOWN = 5
 """Lines that are kept of those that were not understood, and of each run's failures."""
@@ -166,7 +167,7 @@ class Reader:
 
     `given`: the operation of runs that do not say theirs. `runs` are complete after `finish`. `failures`:
     what was printed of failures where no run was open. `row_lines`: lines that gave a row, repaired ones by
-    each of their pieces.
+    each of their pieces. `places`: the files that were read.
     """
 
     given: str = ""
@@ -178,6 +179,7 @@ class Reader:
     others: int = 0
     not_understood: int = 0
     first: list[NotUnderstoodLine] = field(default_factory=list)
+    places: SourceLines = field(default_factory=SourceLines)
     _streams: dict[str, _Stream] = field(default_factory=dict)
     _prefixes: list[str] = field(default_factory=list)
     _hosts: set[str] = field(default_factory=set)
@@ -344,7 +346,7 @@ class Reader:
             self._miss(line, text, why)
             return False
         self._count(1)
-        run.rows.add(row)
+        run.rows.add(row._replace(line=line))
         return True
 
     def _count(self, rows: int) -> None:

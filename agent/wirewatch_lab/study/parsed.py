@@ -16,6 +16,7 @@ from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch_lab.study.curve import Curve
 from wirewatch_lab.study.judge import JudgedRun, JudgedSize
 from wirewatch_lab.study.logsummary import LogSummary
+from wirewatch_lab.study.loss import LossAccount
 from wirewatch_lab.study.nccltests import NotUnderstoodLine
 from wirewatch_lab.study.points import Placed, RepeatedRow, dtype, is_wrong, library, middle, to_study
 from wirewatch_lab.study.runs import BenchmarkRun
@@ -127,7 +128,7 @@ class ParsedRun:
     `nodes`: more than `hosts` where several share a name, 0 where not known.
     `op_from` and `ranks_from`: where they are from. `out_of_bounds` and `average_busbw` (bytes per second) of
     the footer; the average decides nothing. `low`: rows below what is expected, the worst first; `next`: what
-    may be their cause, and what to do.
+    may be their cause, and what to do. `loss`: that of the largest message, by part.
     """
 
     line: int
@@ -155,6 +156,7 @@ class ParsedRun:
     curves: list[ParsedCurve]
     low: list[str]
     next: list[str]
+    loss: LossAccount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ PARSE = TypeAdapter(ParseDocument)
 DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.parse.1": PARSE}
 
 
-def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
+def parsed_run(judged: JudgedRun, room: int, loss: LossAccount | None = None) -> ParsedRun:
     """A run as it stands in the document, with at most `room` rows: those below the ratio first."""
     run = judged.run
     judged_at = {(id(one.point), one.in_place): one for one in judged.sizes}
@@ -224,6 +226,7 @@ def parsed_run(judged: JudgedRun, room: int) -> ParsedRun:
         curves=list(map(_curve, to_study([run], "", 0.0).curves)),
         low=[low_text(run, one) for one in judged.low[:_MANY]],
         next=list(judged.next),
+        loss=loss,
     )
 
 

@@ -38,7 +38,7 @@ class Placed:
 
 @dataclass(slots=True)
 class RepeatedRow:
-    """Rows of a run that differ in their figures alone; `placed` by whether in place."""
+    """Rows of a run that differ in their figures alone, the first at `line`; `placed` by whether in place."""
 
     size_bytes: int
     elements: int
@@ -47,6 +47,7 @@ class RepeatedRow:
     root: str
     repeats: int = 0
     placed: dict[bool, Placed] = field(default_factory=dict)
+    line: int = 0
 
 
 def points(run: BenchmarkRun) -> list[RepeatedRow]:
@@ -57,7 +58,7 @@ def points(run: BenchmarkRun) -> list[RepeatedRow]:
         if point is None:
             if len(found) >= MOST_POINTS:
                 raise ValueError(f"more than {MOST_POINTS} different rows in one run: cut it into parts")
-            point = found[row[:5]] = RepeatedRow(*row[:5])
+            point = found[row[:5]] = RepeatedRow(*row[:5], line=row.line)
         point.repeats += 1
         _take(run, row, point)
     return list(found.values())

@@ -11,12 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from wirewatch.busbw.expected import pcie_rate
 from wirewatch.core.account import Connection
+from wirewatch.core.rdma import gigabits
+from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
 from wirewatch.nccl.comms import LoggedComm
 from wirewatch.nccl.lines import Nic, NicRate, Remark
 from wirewatch.nccl.log import NcclLog, wire
-from wirewatch_lab.study.topologyxml import NcclTopology
+from wirewatch_lab.study.topologyxml import NcclTopology, XmlNic, XmlPlace
 
 NETWORKS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
 NO_RAILS = frozenset({"Socket", "AWS Libfabric", "Libfabric"})
@@ -68,7 +71,11 @@ class NetworkHop:
 
 @dataclass(frozen=True, slots=True)
 class UsedNic:
-    """A NIC that rings use, the channels that leave and reach it, and its rate in bytes per second."""
+    """A NIC that a hop uses at `line`, the channels of rings that leave and reach it; null what is not known.
+
+    `rate` in bytes per second, by `rate_line` of the log, 0 for the topology file. `slot`: what its PCIe slot
+    carries by that file, at `file_line`. `direct`, `not_direct`: ends with GPUDirect RDMA and without.
+    """
 
     host: str
     number: int
@@ -76,23 +83,84 @@ class UsedNic:
     rate: float | None
     sends: int
     receives: int
+    line: int
+    rate_line: int
+    slot: float | None
+    file_line: int
+    direct: int
+    not_direct: int
+
+    @property
+    def load(self) -> int:
+        """The most channels of one direction."""
+        return max(self.sends, self.receives)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedSwitch:
+    """The highest PCIe switch above GPUs or NICs by the topology file, at a line of that; rate each way.
+
+    `up`, `down`: channels that pass it to the host's memory and from there, for want of GPUDirect RDMA.
+    """
+
+    host: str
+    address: str
+    rate: float
+    up: int
+    down: int
+    file_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostNics:
+    """The NICs of one host that hops use, of so many that it lists; all if `whole`, else those in the log."""
+
+    host: str
+    nics: list[UsedNic]
+    listed: int
+    whole: bool
+
+    @property
+    def rates(self) -> str:
+        """The rates that are known, for people; empty for none."""
+        return " or ".join(map(gigabits, sorted({nic.rate for nic in self.nics if nic.rate})))
+
+    @property
+    def direct(self) -> tuple[int, int]:
+        """Ends with GPUDirect RDMA, and all of them."""
+        known = sum(nic.direct for nic in self.nics)
+        return known, known + sum(nic.not_direct for nic in self.nics)
+
+    @property
+    def share(self) -> float:
+        """The share of ends with GPUDirect RDMA."""
+        return self.direct[0] / max(self.direct[1], 1)
+
+    @property
+    def line(self) -> int:
+        """The first line of an end without GPUDirect RDMA where there is one, else of an end with it."""
+        off = [nic.line for nic in self.nics if nic.not_direct]
+        return min(off or [nic.line for nic in self.nics])
 
 
 @dataclass(frozen=True, slots=True)
 class RingAudit:
     """A communicator's way between nodes. `hosts` wrote to the log; `channels`: how many rings there are.
 
+    `group`: TP, PP, DP or EP, empty where the log does not show it. `channels_line`: 0 where no line has it.
     `one_end`: hops of which one end is in the log; `unseen`: hops of which none is, as far as orders of
     rings tell. `listed`: how many NICs each host says that it has. `bound`: busbw that a ring cannot exceed,
     null where rates, channels or rings are not in the log; `bound_by`: the NIC that sets it.
     """
 
     communicator: str
+    group: str
     ranks: int | None
     nodes: int | None
     hosts: list[str]
     networks: list[str]
     channels: int | None
+    channels_line: int
     hops: list[NetworkHop]
     hop_count: int
     cross_rail: int
@@ -102,20 +170,23 @@ class RingAudit:
     direct: int
     not_direct: int
     nics: list[UsedNic]
+    switches: list[UsedSwitch]
     listed: dict[str, int]
     bound: float | None
     bound_by: str
 
     @property
-    def idle(self) -> Iterator[tuple[str, int, int]]:
-        """Each host that has NICs without a ring: it, its NICs with one, and all that it lists.
+    def by_host(self) -> list[HostNics]:
+        """The NICs of each host; first those without GPUDirect RDMA, or with the fewest NICs in use."""
+        every = grouped((nic.host, nic) for nic in self.nics)
+        found = (
+            HostNics(host, nics, self.listed.get(host, 0), self.leaves(host)) for host, nics in every.items()
+        )
+        return sorted(found, key=lambda one: (one.share, len(one.nics) / max(one.listed, 1), one.host))
 
-        Only of a host that every ring is seen to leave: of another the log may lack the rest.
-        """
-        for host, listed in self.listed.items():
-            ours = [nic for nic in self.nics if nic.host == host]
-            if self.channels == sum(nic.sends for nic in ours) and len(ours) < listed:
-                yield host, len(ours), listed
+    def leaves(self, host: str) -> bool:
+        """Whether every ring is seen to leave a host, so that the log has all of its NICs that are in use."""
+        return self.channels == sum(nic.sends for nic in self.nics if nic.host == host)
 
 
 class NicTable:
@@ -125,34 +196,68 @@ class NicTable:
     """
 
     def __init__(self, log: NcclLog, topology: NcclTopology | None = None) -> None:
-        numbered = {nic.number: nic for nic in topology.nics if nic.number is not None} if topology else {}
-        self._others = {number: nic.name for number, nic in numbered.items() if nic.name}
-        self._other_rates = {number: nic.rate for number, nic in numbered.items()}
+        self._file = {nic.number: nic for nic in topology.nics if nic.number is not None} if topology else {}
+        self._others = {number: nic.name for number, nic in self._file.items() if nic.name}
+        self.gpus = {gpu.place.address: gpu.place for gpu in topology.gpus} if topology else {}
         self._names: defaultdict[tuple[str, str], dict[int, str]] = defaultdict(dict)
-        self._rates: dict[tuple[str, int | str], float] = {}
+        self._rates: dict[tuple[str, int | str], tuple[float, int]] = {}
         for nic, (host, _), _ in log.said(Nic):
             self._names[host, nic.network].setdefault(nic.number, nic.name)
         for remark, (host, _), _ in log.said(Remark):
             if using := _USING.match(remark.text):
                 self._names[host, using[1]].update(_listed(using[2]))
-        for one, (host, _), _ in log.said(NicRate):
+        for one, (host, _), seen in log.said(NicRate):
             if not isinstance(one.number, Absent):
-                self._rates[host, one.number] = one.rate
+                self._rates[host, one.number] = one.rate, seen.line
             if one.name:
-                self._rates[host, one.name] = one.rate
+                self._rates[host, one.name] = one.rate, seen.line
 
     def names(self, host: str, network: str) -> Mapping[int, str]:
         """All NICs of a host; plugins for InfiniBand list theirs as NET/IB."""
         own = self._names.get((host, network)) or (network not in NO_RAILS and self._names.get((host, "IB")))
         return own or self._others
 
-    def rate(self, host: str, number: int, name: str) -> float | None:
-        """Bytes per second, None where the log does not say."""
+    def rate(self, host: str, number: int, name: str) -> tuple[float | None, int]:
+        """Bytes per second and the log's line, 0 for the topology file; None where nothing says it.
+
+        A NIC that NCCL made of several ports has their sum.
+        """
+        ports = [self._rates.get((host, port)) for port in name.split("+")]
+        known = [port for port in ports if port]
         own = self._rates.get((host, name)) or self._rates.get((host, number))
-        return own or self._other_rates.get(number)
+        if own or (known and len(known) == len(ports)):
+            return own or (sum(rate for rate, _ in known), known[0][1])
+        place = self.place(number, name)
+        return place.rate if place else None, 0
+
+    def place(self, number: int, name: str) -> XmlNic | None:
+        """The NIC in the topology file, None where that has another name for the number."""
+        found = self._file.get(number)
+        other = found and name and found.name and found.name != name.partition(":")[0]
+        return None if other else found
+
+    def node(self) -> tuple[int, float | None, int, list[str]]:
+        """NICs of the host that lists most, the rate that all known ones have, its line, and all names."""
+        hosts = {host for host, _ in self._names} | {host for host, _ in self._rates}
+        every = {host: dict(self.names(host, "IB") or self._any(host)) for host in hosts} or {
+            "": self._others
+        }
+        for host, number in self._rates:
+            if isinstance(number, int):
+                every[host].setdefault(number, "")
+        rated = [self.rate(host, *nic) for host, nics in every.items() for nic in nics.items()]
+        rates = {rate for rate, _ in rated} - {None}
+        line = min((line for rate, line in rated if rate), default=0)
+        names = sorted({name for nics in every.values() for name in nics.values()} - {""})
+        return max(map(len, every.values())), rates.pop() if len(rates) == 1 else None, line, names
+
+    def _any(self, host: str) -> Mapping[int, str]:
+        return next((names for (at, _), names in self._names.items() if at == host), {})
 
 
-def audit(logged: LoggedComm, table: NicTable, placement: Mapping[int, str]) -> RingAudit | None:
+def audit(
+    logged: LoggedComm, table: NicTable, placement: Mapping[int, str], group: str = ""
+) -> RingAudit | None:
     """Return a communicator's hops between nodes, None without any; `placement`: hosts that others name."""
     hosts = {**placement, **_places(logged)}
     order = _Order(logged)
@@ -160,19 +265,21 @@ def audit(logged: LoggedComm, table: NicTable, placement: Mapping[int, str]) -> 
     if not hops:
         return None
     ends = [end for hop in hops for end in (hop.send, hop.receive)]
-    nics = _used(hops, table)
     # Trees are told from rings by their order, or because each channel leaves each host once.
     once = max(Counter((hop.channel, hop.send.host) for hop in hops).values()) == 1
-    rings = once or any(hop.ring is not None for hop in hops)
-    bound, by = _bound(nics, order.channels) if rings and _tells(logged) else (None, "")
+    rings = [hop for hop in hops if hop.ring or once] if _tells(logged) else []
+    nics = _used(hops, rings, table)
+    bound, by = _bound(nics, order.channels)
     listed = {end.host: len(table.names(end.host, hops[0].network)) for end in ends if end.host}
     return RingAudit(
-        logged.comm.id, value_or(logged.comm.ranks, None), value_or(logged.comm.nodes, None),
-        hosts_of([logged]), sorted({hop.network for hop in hops}), order.channels, hops[:MOST], len(hops),
+        logged.comm.id, group, value_or(logged.comm.ranks, None), value_or(logged.comm.nodes, None),
+        hosts_of([logged]), sorted({hop.network for hop in hops}), order.channels, logged.channels_line,
+        hops[:MOST], len(hops),
         sum(hop.rail == "cross" for hop in hops), sum(hop.rail == "not known" for hop in hops),
         sum(not (hop.send.line and hop.receive.line) for hop in hops), _unseen(logged, hops, hosts, order),
         sum(end.gpudirect is True for end in ends), sum(end.gpudirect is False for end in ends),
-        nics, {host: number for host, number in listed.items() if number}, bound, by,
+        nics, list(_switches(rings, table, logged)),
+        {host: number for host, number in listed.items() if number}, bound, by,
     )  # fmt: skip
 
 
@@ -288,23 +395,58 @@ def _rail(network: str, send: HopEnd, receive: HopEnd, table: NicTable) -> tuple
     return "same" if alike else "cross", by
 
 
-def _used(hops: Sequence[NetworkHop], table: NicTable) -> list[UsedNic]:
-    """The NICs of hops that are a ring's, or of all where the log has no order of ranks."""
-    loads: Counter[tuple[tuple[str, int, str], bool]] = Counter()
-    for hop in [hop for hop in hops if hop.ring] or hops:
-        for received, end in ((False, hop.send), (True, hop.receive)):
-            if end.nic is not None:
-                loads[(end.host, end.nic, end.name), received] += 1
-    nics = sorted({nic for nic, _ in loads})
-    return [UsedNic(*nic, table.rate(*nic), loads[nic, False], loads[nic, True]) for nic in nics]
+def _used(hops: Sequence[NetworkHop], rings: Sequence[NetworkHop], table: NicTable) -> list[UsedNic]:
+    """The NICs of hops; loads are those of hops that are a ring's."""
+    ours = set(map(id, rings))
+    ends = grouped(
+        ((end.host, end.nic, end.name), (received, end, id(hop) in ours))
+        for hop in hops
+        for received, end in ((False, hop.send), (True, hop.receive))
+        if end.nic is not None
+    )
+    return [_nic(nic, ours, table) for nic, ours in sorted(ends.items())]
+
+
+def _nic(nic: tuple[str, int, str], ends: Sequence[tuple[bool, HopEnd, bool]], table: NicTable) -> UsedNic:
+    loads = Counter(received for received, _, ring in ends if ring)
+    found = table.place(*nic[1:])
+    place = found.place if found else None
+    slot = pcie_rate(place.generation or 0, place.lanes or 0) if place else None
+    off = [end.line for _, end, _ in ends if end.gpudirect is False]
+    rate, rate_line = table.rate(*nic)
+    return UsedNic(
+        *nic, rate, loads[False], loads[True], min(off or [end.line for _, end, _ in ends]), rate_line,
+        None if isinstance(slot, Absent) else slot, found.line if found else 0,
+        sum(end.gpudirect is True for _, end, _ in ends), len(off),
+    )  # fmt: skip
+
+
+def _switches(rings: Sequence[NetworkHop], table: NicTable, logged: LoggedComm) -> Iterator[UsedSwitch]:
+    """Without GPUDirect RDMA, bytes go up from the GPU and down to the NIC, or up from the NIC and down."""
+    passed: Counter[tuple[str, XmlPlace, bool]] = Counter()
+    for hop in rings:
+        for received, end, rank in ((False, hop.send, hop.source), (True, hop.receive, hop.destination)):
+            device = logged.comm.devices.get(rank)
+            nic = table.place(end.nic, end.name) if end.nic is not None else None
+            gpu = table.gpus.get(device.bus) if device else None
+            if end.gpudirect is False and nic and gpu:
+                passed[end.host, nic.place if received else gpu, True] += 1
+                passed[end.host, gpu if received else nic.place, False] += 1
+    loads: defaultdict[tuple[str, str, tuple[int, int, int]], list[int]] = defaultdict(lambda: [0, 0])
+    for (host, place, rises), times in passed.items():
+        if place.uplink:
+            loads[host, place.bridges[0], place.uplink][not rises] += times
+    for (host, address, (generation, lanes, line)), (up, down) in loads.items():
+        rate = pcie_rate(generation, lanes)
+        if not isinstance(rate, Absent):
+            yield UsedSwitch(host, address, rate, up, down, line)
 
 
 def _bound(nics: Sequence[UsedNic], channels: int | None) -> tuple[float | None, str]:
     """The busbw that no ring can exceed: each NIC's rate by its part of the channels, the least of all."""
-    rated = [(nic.rate / max(nic.sends, nic.receives), nic) for nic in nics if nic.host and nic.rate]
+    rated = [(nic.rate / nic.load, nic) for nic in nics if nic.host and nic.rate and nic.load]
     if not rated or channels is None:
         return None, ""
     least, nic = min(rated, key=lambda one: one[0])
-    most = max(nic.sends, nic.receives)
-    way, name = "leave" if nic.sends == most else "reach", f" ({nic.name})" if nic.name else ""
-    return least * channels, f"{most} of {channels} channels {way} {nic.host} by NIC {nic.number}{name}"
+    way, name = "leave" if nic.sends == nic.load else "reach", f" ({nic.name})" if nic.name else ""
+    return least * channels, f"{nic.load} of {channels} channels {way} {nic.host} by NIC {nic.number}{name}"

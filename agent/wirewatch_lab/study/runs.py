@@ -74,7 +74,7 @@ class RowTiming(NamedTuple):
 class BenchmarkRow(NamedTuple):
     """One row: nccl-tests' size in bytes, elements of a rank, and the figures of each placement.
 
-    `redop` and `root` are as printed, empty where the table does not have them.
+    `redop` and `root` are as printed, empty where the table does not have them. `line` 0: not of a text.
     """
 
     size_bytes: int
@@ -84,6 +84,7 @@ class BenchmarkRow(NamedTuple):
     root: str
     out_of_place: RowTiming | None
     in_place: RowTiming | None
+    line: int = 0
 
     def placed(self) -> Iterator[tuple[bool, RowTiming]]:
         """Whether in place, and the figures, of each placement that the row has."""
@@ -110,13 +111,14 @@ _NONE = RowTiming(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, None)
 
 
 class BenchmarkRows:
-    """The rows of a run in their order, in 130 bytes each."""
+    """The rows of a run in their order, in 140 bytes each."""
 
     def __init__(self) -> None:
         self._sizes = array("Q")
         self._names: list[tuple[str, str, str]] = []
         self._known: dict[tuple[str, str, str], int] = {}
         self._which = array("L")
+        self._lines = array("L")
         self._figures = array("d")
 
     def __len__(self) -> int:
@@ -130,6 +132,7 @@ class BenchmarkRows:
             self._names.append(names)
         self._sizes.extend((row.size_bytes, row.elements))
         self._which.append(self._known[names])
+        self._lines.append(row.line)
         for timing in (row.out_of_place, row.in_place):
             present = timing is not None
             *figures, wrong = _NONE if timing is None else timing
@@ -143,7 +146,7 @@ class BenchmarkRows:
             out = _timing(self._figures[start : start + width])
             inside = _timing(self._figures[start + width : start + 2 * width])
             size, count = self._sizes[2 * number], self._sizes[2 * number + 1]
-            yield BenchmarkRow(size, count, *self._names[which], out, inside)
+            yield BenchmarkRow(size, count, *self._names[which], out, inside, self._lines[number])
 
 
 @dataclass(slots=True)

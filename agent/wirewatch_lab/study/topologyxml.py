@@ -5,7 +5,7 @@ document type is refused. Source of the forms: NCCL 2.10 to 2.30, src/graph/xml.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 from xml.parsers import expat  # nosec B407
@@ -32,6 +32,7 @@ _PATTERNS = {
 class XmlPlace:
     """Where a device hangs: the bridges above it, each a PCIe switch, and the CPU by its number in the file.
 
+    `uplink`: PCIe generation, lanes and line of the highest bridge, None for none that is known.
     `address` is empty for a NIC without a PCI device. `numa` is None where the file has -1.
     `generation` and `lanes` of PCIe are None where the file has none that is known. `affinity`: mask of the
     CPU's processors as the file has it, in words of 32 bits with commas between them, the highest first.
@@ -44,6 +45,7 @@ class XmlPlace:
     generation: int | None
     lanes: int | None
     affinity: str = ""
+    uplink: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class XmlNic:
     number: int | None
     rate: float | None
     gdr: bool | None
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,8 @@ def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
     Returns Absent (malformed) for what is not XML, is cut, too large or too deep, defines anything of its
     own, or is XML of another kind. Raises OSError: the file cannot be read.
     """
-    builder = _Builder()
     parser = expat.ParserCreate()
+    builder = _Builder(lambda: parser.CurrentLineNumber)
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.StartDoctypeDeclHandler = _refuse
@@ -174,12 +177,14 @@ class _Open:
     nvlinks: Counter[str] = field(default_factory=Counter)
     nets: list[Mapping[str, str]] = field(default_factory=list)
     leaf: bool = True
+    line: int = 0
 
 
 class _Builder:
     """Takes elements as they begin and end."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: Callable[[], int]) -> None:
+        self._line = line
         self._open: list[_Open] = []
         self.root = ""
         self._count = self._cpus = 0
@@ -195,7 +200,7 @@ class _Builder:
         if self._count > ELEMENTS or len(self._open) >= DEPTH:
             raise _RefusedXml(f"more than {ELEMENTS} elements, or deeper than {DEPTH}")
         self.root = self.root or name
-        self._open.append(_Open(name, attributes))
+        self._open.append(_Open(name, attributes, line=self._line()))
         if name in _TAKEN:
             getattr(self, name)(attributes)
         elif name not in _READ:
@@ -208,7 +213,7 @@ class _Builder:
         elif done.nets:
             holder = self._within()
             if holder is None:
-                self._nics += [self._nic(self._place({}), net) for net in done.nets]
+                self._nics += [self._nic(self._place({}), net, done.line) for net in done.nets]
             else:
                 holder.nets += done.nets
 
@@ -273,7 +278,7 @@ class _Builder:
             dev, gdr = self._whole("gpu", gpu, "dev"), _flag(gpu.get("gdr"))
             self._gpus.append(XmlGpu(place, dev, gdr, dict(done.nvlinks)))
         if done.nets:
-            self._nics += [self._nic(self._place(attributes), net) for net in done.nets]
+            self._nics += [self._nic(self._place(attributes), net, done.line) for net in done.nets]
         elif done.leaf and kind.startswith(_NIC_CLASS):
             self._nics.append(XmlNic(self._place(attributes), "", None, None, None))
 
@@ -281,18 +286,24 @@ class _Builder:
         above = [element for element in self._open if element.name == "pci"]
         cpu = next((element for element in self._open if element.name == "cpu"), None)
         numa = self._whole("cpu", cpu.attributes, "numaid") if cpu else None
-        known = generation(attributes.get("link_speed", ""))
-        lanes = self._whole("pci", attributes, "link_width")
+        gen, lanes = self._link(attributes)
+        high = self._link(above[0].attributes) if above else (None, None)
         bridges = tuple(self._address(element.attributes) for element in above)
-        node, gen = None if numa is None or numa < 0 else numa, value_or(known, None)
+        node = None if numa is None or numa < 0 else numa
         affinity = cpu.attributes.get("affinity", "") if cpu else ""
         address = self._address(attributes) if attributes else ""
-        return XmlPlace(address, bridges, self._cpus, node, gen, lanes or None, affinity)
+        uplink = (high[0], high[1], above[0].line) if high[0] and high[1] else None
+        return XmlPlace(address, bridges, self._cpus, node, gen, lanes, affinity, uplink)
 
-    def _nic(self, place: XmlPlace, net: Mapping[str, str]) -> XmlNic:
+    def _link(self, attributes: Mapping[str, str]) -> tuple[int | None, int | None]:
+        known = value_or(generation(attributes.get("link_speed", "")), None)
+        return known, self._whole("pci", attributes, "link_width") or None
+
+    def _nic(self, place: XmlPlace, net: Mapping[str, str], line: int) -> XmlNic:
         megabits = self._whole("net", net, "speed")
         rate = megabits * 1e6 / 8 if megabits and megabits > 0 else None
-        return XmlNic(place, net.get("name", ""), self._whole("net", net, "dev"), rate, _flag(net.get("gdr")))
+        number, gdr = self._whole("net", net, "dev"), _flag(net.get("gdr"))
+        return XmlNic(place, net.get("name", ""), number, rate, gdr, line)
 
     def _address(self, attributes: Mapping[str, str]) -> str:
         text = attributes.get("busid", "")

@@ -275,6 +275,15 @@ def test_any_damage_is_an_answer_or_the_one_error(text: str) -> None:
         assert complaints("wirewatch.parse.1", out) == []
 
 
+def test_runs_are_drawn_with_what_is_expected(tmp_path: Path) -> None:
+    table, page = tmp_path / "table", tmp_path / "page.html"
+    table.write_text(text_of(SLOW))
+    assert CliRunner().invoke(parse, [str(table), "--plot", str(page)]).exit_code == FAILED
+    assert "expected busbw" in page.read_text()
+    table.write_text("n1:7:9 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>\n")
+    assert CliRunner().invoke(parse, [str(table), "--plot", str(page)]).exit_code == 2
+
+
 def test_the_published_study_has_its_figures() -> None:
     """Source: waynehacking8/nccl-collectives-bench, 4 H100, all_reduce."""
     done = run_wirewatch("parse", str(PUBLISHED / "nccltests.2.18.3.h100x4.allreduce.txt"))
@@ -282,21 +291,29 @@ def test_the_published_study_has_its_figures() -> None:
 
 
 def test_a_table_a_log_and_a_topology_file_are_read_as_one(tmp_path: Path) -> None:
-    """All channels on two of eight NICs: what bounds the ring stands below the rows."""
+    """All channels on two of eight NICs, whose rate the topology file has: parts have the lines of files."""
     ports = [f"mlx5_{n}:1/IB" for n in range(8)]
     job = DrawnJob(gpus=8, channels=8, nics=lambda _: ports, nic=lambda _, channel, __: channel % 2)
     nics = [nic(f"0000:1{n}:00.0", f"mlx5_{n}").replace('dev="0"', f'dev="{n}"') for n in range(8)]
-    (tmp_path / "table").write_text(f"{text_of(SLOW)}\n")
-    (tmp_path / "log").write_text("\n".join(job.log()))
+    rows = (of_busbw("all_reduce", 16, 1 << 30, 89e9),)
+    table = text_of(Job(ranks=16, hosts=2, product="NVIDIA H100 80GB HBM3", rows=rows))
+    (tmp_path / "table").write_text(f"{table}\n")
+    (tmp_path / "log").write_text("\n".join([f"step 1\rstep 2\r{job.log()[0]}", *job.log()[1:]]))
     (tmp_path / "xml").write_bytes(system(nics))
     names = [str(tmp_path / name) for name in ("table", "log", "xml")]
     done = CliRunner().invoke(parse, names)
-    assert (
-        "a ring's busbw is at most 100.0 GB/s: 4 of 8 channels leave node-0 by NIC 0 (mlx5_0:1)"
-        in done.stdout
+    row = next(n for n, line in enumerate(table.splitlines(), 1) if line.split()[:1] == [str(1 << 30)])
+    assert f"Loss of all_reduce of 1 GiB: 89.0 of 452.2 GB/s, 363.2 lost (table:{row})" in done.stdout
+    assert "252.2 GB/s: node-0: 2 of its 8 NICs of 400 Gb/s in use (log:14, xml:2)" in done.stdout
+    channels = next(n for n, line in enumerate(job.log(), 1) if "coll channels" in line)
+    assert f"each for 1/8 of a message (log:{channels})" in done.stdout
+    assert len(done.stdout.splitlines()) <= 15
+    document = json.loads(CliRunner().invoke(parse, [*names, "--json"]).stdout)
+    loss = document["runs"][0]["loss"]
+    assert loss["expected"] - loss["measured"] == pytest.approx(
+        loss["parts"][0]["lost"] + loss["unexplained"]
     )
-    assert "node-1: 2 of its 8 NICs carry all 8 channels" in done.stdout
-    begins = f"{names[2]}, {names[0]} from line 1, {names[1]} from line {text_of(SLOW).count(chr(10)) + 2}"
-    assert f"Lines are counted on: {begins}" in done.stdout
+    named = CliRunner().invoke(parse, [*names, "--network", "p5"])
+    assert named.stdout.startswith("UNKNOWN: p5 is EFA, and the log shows InfiniBand: which is right?")
     missing = CliRunner().invoke(parse, [names[0], str(tmp_path / "none")])
     assert missing.exit_code == 2

@@ -94,9 +94,9 @@ def test_what_cannot_be_read_is_listed_and_leaves_the_rest(tmp_path: Path) -> No
         ({"a_0": b"\x80\x02cos\nsystem\n."}, (), "a_0: its pickle does not build plain containers"),
         ({"a_0": b"\x80\x02X\xff\xff\xff\xff."}, (), "a_0: it stops in the middle"),
         ({"a_0": b"text", "a_1": b"text"}, (), "no dump is in it"),
-        ({"a_0": b"\x80\x02N."}, ("--op", "all_reduce"), "take no option but --json"),
-        ({"a_0": b"\x80\x02N."}, ("--openmetrics",), "take no option but --json"),
-        ({"a_0": b"\x80\x02N."}, ("--replay", "h200x8"), "take no option but --json"),
+        ({"a_0": b"\x80\x02N."}, ("--op", "all_reduce"), "take no option but --json and --explain"),
+        ({"a_0": b"\x80\x02N."}, ("--openmetrics",), "take no option but --json and --explain"),
+        ({"a_0": b"\x80\x02N."}, ("--replay", "h200x8"), "take no option but --json and --explain"),
         ({"a_0": b"\x80\x02N."}, ("nowhere",), "nowhere: it is no file or folder"),
     ],
 )

@@ -1,7 +1,7 @@
 """What a log of NCCL says of a job: the wire of the hot collective, and what that rests on."""
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -688,3 +688,59 @@ def test_calls_tell_in_which_communicator_an_algorithm_ran() -> None:
 
 def test_torn_calls_of_no_ranks_are_no_end_of_reading() -> None:
     assert read(call("AllGather", 64, ranks=0)).calls[0].size_bytes == 0
+
+
+def called(pairs: Sequence[tuple[str, str, int]], calls: Mapping[str, tuple[str, int, int]]) -> list[str]:
+    """Logs of four ranks on two hosts; each has a communicator of each kind, with so many calls of a size."""
+    lines = []
+    for rank in range(4):
+        start = f"n{rank // 2}:{100 + rank}:9 [{rank % 2}] NCCL INFO "
+        gpu = f"cudaDev {rank % 2} nvmlDev {rank % 2} busId {rank % 2 + 1}8000"
+        done = "Init COMPLETE"
+        for number, (kind, form, own) in enumerate(pairs):
+            id_ = form.format(rank // 2, rank % 2)
+            place, nodes = (rank % 2, 1) if own else (rank // 2, 2)
+            pointer = f"0x{number + 1}{rank}"
+            lines += [
+                f"{start}ncclCommInitRank comm {pointer} rank {place} nranks 2 {gpu} commId {id_} - {done}",
+                f"{start}comm {pointer} rank {place} nRanks 2 nNodes {nodes} localRanks {3 - nodes} ",
+            ]
+            op, times, count = calls[kind]
+            lines += [
+                f"{start}{op}: opCount {n:x} sendbuff 0x1 recvbuff 0x2 count {count} datatype 9 op 0 root 0 "
+                f"comm {pointer} [nranks=2] stream 0x3"
+                for n in range(times)
+            ]
+    return lines
+
+
+KINDS = [("near", "0xa{}", 1), ("far", "0xb{1}", 0)]
+
+
+@each(
+    ("near", "far", "names"),
+    [
+        (("AllReduce", 40, 1024), ("AllReduce", 5, 1 << 20), {"0xa": "TP", "0xb": "DP"}),
+        (("AllReduce", 40, 1024), ("ReduceScatter", 5, 1 << 20), {"0xa": "TP", "0xb": "DP"}),
+        (("AllReduce", 15, 1024), ("AllReduce", 5, 1 << 20), {"0xa": "", "0xb": ""}),
+        (("AllReduce", 40, 1 << 20), ("AllReduce", 5, 1024), {"0xa": "", "0xb": ""}),
+        (("AlltoAll", 40, 1024), ("AllReduce", 5, 1 << 20), {"0xa": "EP", "0xb": ""}),
+        (("AllReduce", 40, 1024), ("Send", 40, 1024), {"0xa": "", "0xb": ""}),
+    ],
+)
+def test_groups_have_the_names_that_their_calls_show(
+    near: tuple[str, int, int], far: tuple[str, int, int], names: dict[str, str]
+) -> None:
+    found = read_log(called(KINDS, {"near": near, "far": far}))
+    assert {one.id[:3]: one.group for one in found.communicators} == names
+    assert {one.communicator[:3]: one.group for one in found.calls} == names
+
+
+def test_a_log_of_one_rank_names_no_group() -> None:
+    lines = called(KINDS, {"near": ("AllReduce", 40, 1024), "far": ("AllReduce", 5, 1 << 20)})
+    alone = read_log([line for line in lines if line.startswith("n0:100:")])
+    assert {one.group for one in alone.communicators} == {""}
+    text = "\n".join(read_log(lines).lines())
+    assert "Communicator 0xa0 (TP): 2 ranks, 1 node" in text
+    assert "all_reduce of 4 MiB bfloat16" not in text
+    assert "a DP group, on" in read_log(lines).answer

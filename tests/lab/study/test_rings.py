@@ -47,6 +47,12 @@ def audited(lines: Sequence[str]) -> RingAudit:
     return only
 
 
+def idle(found: RingAudit) -> list[tuple[str, int, int]]:
+    """Hosts that have NICs without a ring, and the log shows it: NICs with one, and all."""
+    hosts = ((one.host, len(one.nics), one.listed) for one in found.by_host if one.whole)
+    return [one for one in hosts if one[1] < one[2]]
+
+
 def first(lines: Sequence[str]) -> str:
     return "\n".join(read(lines).first())
 
@@ -89,7 +95,7 @@ def test_a_healthy_job_has_its_rails_and_nothing_against_it(version: str, mixed:
     assert (found.direct, found.not_direct) == (16, 0)
     assert {(nic.sends, nic.receives, nic.rate) for nic in found.nics} == {(1, 1, 50e9)}
     assert found.bound == pytest.approx(4 * 50e9)
-    assert list(found.idle) == []
+    assert idle(found) == []
     assert all(hop.ring and hop.why == "by name" for hop in found.hops)
 
 
@@ -97,11 +103,13 @@ def test_one_nic_for_all_channels_is_the_bound_and_the_others_are_idle() -> None
     lines = replace(JOB, channels=8, extra=RATES, nic=lambda *_: 0).log()
     found = audited(lines)
     assert found.bound == pytest.approx(50e9)
-    assert sorted(found.idle) == [("node-0", 1, 4), ("node-1", 1, 4)]
+    assert idle(found) == [("node-0", 1, 4), ("node-1", 1, 4)]
     assert "a ring's busbw is at most 50.0 GB/s: 8 of 8 channels leave node-0 by NIC 0 (mlx5_0:1)" in first(
         lines
     )
-    assert "node-1: 1 of its 4 NICs carries all 8 channels" in first(lines)
+    assert "node-1: 1 of its 4 NICs, 400 Gb/s each, GPUDirect RDMA at 16 of 16 logged ends" in first(lines)
+    worse = [line.replace("/GDRDMA", "") if line.startswith("node-1") else line for line in lines]
+    assert [one.host for one in audited(worse).by_host] == ["node-1", "node-0"]
 
 
 def test_a_cross_rail_hop_is_named_with_its_cards() -> None:
@@ -132,7 +140,8 @@ def test_where_a_host_is_missing_the_other_ends_are_open_and_no_nic_is_called_id
     found = audited(lines)
     assert (found.hop_count, found.one_end, found.hosts) == (12, 8, ["node-0", "node-2"])
     one = audited(replace(JOB, channels=8, nic=lambda *_: 0).log([0, 1]))
-    assert list(one.idle) == []
+    assert idle(one) == []
+    assert "1 of its 4 NICs in the log" in first(replace(JOB, channels=8, nic=lambda *_: 0).log([0, 1]))
 
 
 def test_lines_of_other_ranks_tell_where_a_silent_rank_is() -> None:
@@ -190,7 +199,9 @@ def test_gpudirect_at_one_end_alone_is_counted_by_end() -> None:
         (True, False),
         (False, True),
     }
-    assert "GPUDirect RDMA at 8 of 16 logged ends" in first(lines)
+    assert "8 hops over IB, none across rails, 4 channels" in first(lines)
+    assert "node-0: 4 of its 4 NICs, GPUDirect RDMA at 8 of 8 logged ends (10)" in first(lines)
+    assert "node-1: 4 of its 4 NICs, GPUDirect RDMA at 0 of 8 logged ends (50)" in first(lines)
 
 
 def test_a_nic_beside_another_rank_is_said_with_that_rank() -> None:
