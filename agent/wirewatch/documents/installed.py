@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from wirewatch import catalogue
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.documents.health import HEALTH_NAMES, Health
 from wirewatch.hw.overlay import Overlay, bundled_overlays, load_overlay
@@ -118,8 +117,6 @@ def _about(manifest: dict[str, Any], seconds: float) -> Iterator[str]:
 
 
 def _overlay(overlay: Overlay) -> BundledOverlay:
-    aside = {f"{one.name}." for one in catalogue.components() if not one.gates}
-    counted = (one.health for one in overlay.findings if not one.rule.startswith(tuple(aside)))
-    worst = max(counted, default=None)
+    worst = max((one.health for one in overlay.findings if one.stage != "aside"), default=None)
     rules = [one.rule for one in overlay.findings]
     return BundledOverlay(overlay.name, overlay.about, None if worst is None else HEALTH_NAMES[worst], rules)

@@ -118,13 +118,17 @@ class AnswerChange:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A finding that a fault makes; `evidence` and `action` are parts of its texts."""
+    """A finding that a fault makes; `evidence` and `action` are parts of its texts.
+
+    `stage`: "aside" for a finding of a running job, on which no verdict depends.
+    """
 
     rule: str
     health: Health
     subject: Subject
     evidence: str
     action: str
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,12 +335,13 @@ def open_player(source: Source) -> Player:
 
 def _finding(path: str, entry: Any) -> Expected:
     texts = isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
-    named = texts and _TEXTS <= set(entry) <= _TEXTS | _SUBJECT
+    named = texts and _TEXTS <= set(entry) <= _TEXTS | _SUBJECT | {"stage"}
     if not named or entry["health"] not in Health.__members__:
         wanted = f"{sorted(_TEXTS)} and any of {sorted(_SUBJECT)} as texts, with a health in capitals"
         raise OverlayError(f"overlay {path}: a finding has {wanted}; got {entry!r}")
     subject = Subject(**{key: value for key, value in entry.items() if key in _SUBJECT})
-    return Expected(entry["rule"], Health[entry["health"]], subject, entry["evidence"], entry["action"])
+    health, stage = Health[entry["health"]], entry.get("stage", "")
+    return Expected(entry["rule"], health, subject, entry["evidence"], entry["action"], stage)
 
 
 def _change(path: str, entry: Any) -> AnswerChange:
