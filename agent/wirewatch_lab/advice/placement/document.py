@@ -11,10 +11,10 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch_lab.advice.placement.cluster import NodePool
+from wirewatch_lab.advice.placement.jobs import Infeasible, PlacedJob, Replica, TensorGroup
 from wirewatch_lab.advice.placement.launchfiles import nodelist
 from wirewatch_lab.advice.placement.layouts import LayoutCost, Unit, Workload
 from wirewatch_lab.advice.placement.proposals import CostedLayout
-from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, Replica, TensorGroup
 from wirewatch_lab.advice.placement.space import WORDS, Level, Space
 
 LevelName = Literal["domain", "node", "leaf", "rack", "cluster"]
