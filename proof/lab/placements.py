@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from random import Random
 
@@ -46,10 +46,10 @@ class PlacedCase:
 
     def name(self) -> str:
         """All of it in a line."""
-        nodes = " ".join(
-            f"{one.wiring.product.split()[1]}:{'+'.join(str(len(part)) for part in one.free())}/{one.rack or '-'}"
-            for one in self.nodes
-        )
+        free = ("+".join(str(len(part)) for part in one.free()) or "0" for one in self.nodes)
+        racks = (f"@{one.rack}" if one.rack else "" for one in self.nodes)
+        nodes = " ".join(f"{gpus}{rack}" for gpus, rack in zip(free, racks, strict=True))
+        nodes = f"{self.nodes[0].wiring.product} {nodes}"
         what = "training" if self.workload.training else "serving"
         job = f"TP {self.job.tp} x PP {self.job.pp} x {self.job.replicas}"
         return f"{job}, {what}, {self.workload.tokens} tokens: {nodes}"
@@ -132,7 +132,7 @@ class Best:
             layers = len(range(number, SHAPE.layers, len(stages)))
             counts = {place: n for place, n in enumerate(group) if n}
             total += 2 * layers * passes * self.time(ALL_REDUCE, counts, size, equal=True)
-        for one, other in zip(stages, stages[1:], strict=False):
+        for one, other in pairwise(stages):
             pairs = zip(places(one), places(other), strict=True)
             total += passes * max(self.time(SENDRECV, Counter(pair), size) for pair in pairs)
         return total
@@ -225,7 +225,7 @@ def summary(every: Sequence[Trial]) -> dict[str, int | float]:
         "cases": len(every), "training": sum(one.training for one in every),
         "groups_do_not_all_fit": sum(not one.whole for one in every),
         "no_time_is_known": sum(one.best is None for one in every),
-        "best": sum(loss < EQUAL for loss in losses), "within_1_percent": sum(loss < 0.01 for loss in losses),  # noqa: PLR2004
+        "best": sum(loss < EQUAL for loss in losses), "within_1_percent": sum(loss < 0.01 for loss in losses),
         "worst_loss": max(losses),
     }  # fmt: skip
 

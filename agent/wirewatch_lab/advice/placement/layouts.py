@@ -148,7 +148,7 @@ class LayoutCost:
             for one in cost.terms:
                 left[one.of] = (left.get(one.of, (0.0, 0.0))[0] + sign * one.seconds, one.within)
         off = sum(abs(seconds) * within for seconds, within in left.values())
-        return (mine - other - off) / other, (mine - other + off) / other
+        return max(-1.0, (mine - other - off) / other), (mine - other + off) / other
 
 
 Terms = list[CostTerm]
@@ -193,10 +193,12 @@ class LayoutCosts:
         tensor, pipeline = max(pairs, key=lambda pair: sum(map(_seconds, pair)))
         data = max((self._data(one, len(grid[0])) for one in zip(*grid, strict=True)), key=_seconds)
         every = (tensor, pipeline, data)
-        parts = [one if isinstance(one, Absent) else _seconds(one) for one in every]
         messages = REDUCTIONS * self.workload.shape.layers * self.passes if sum(grid[0][0].shares) > 1 else 0
         terms = tuple(term for one in every if not isinstance(one, Absent) for term in one)
-        return LayoutCost(*parts, messages, self.size, tuple(self.sources), tuple(self.remarks), terms)
+        tensor_, pipeline_, data_ = (one if isinstance(one, Absent) else _seconds(one) for one in every)
+        return LayoutCost(
+            tensor_, pipeline_, data_, messages, self.size, tuple(self.sources), tuple(self.remarks), terms
+        )
 
     def price(self, grid: Sequence[Sequence[TensorGroup]]) -> tuple[float, float]:
         """The seconds, and those of all replicas and stages together; infinite where they are not known."""
@@ -256,8 +258,8 @@ class LayoutCosts:
                 return one
             found.append(one)
         slowest = max(found, key=lambda one: one.seconds)
-        ranks = zip(*(one.gpus for one in groups), strict=True)
-        rails = ({(gpu.node.name, gpu.rail) for gpu in rank} for rank in ranks)
+        gpus = zip(*(one.gpus for one in groups), strict=True)
+        rails = ({(gpu.node.name, gpu.rail) for gpu in rank} for rank in gpus)
         if slowest.far or not any(map(_leaves_rail, rails)):
             return slowest
         seconds = slowest.seconds + SPINE_SECONDS * _hops(op, len(groups))

@@ -10,6 +10,7 @@ from wirewatch_lab.advice.placement.solver import place
 from wirewatch_lab.advice.placement.space import WORDS, Level, Space, space_of
 
 MOST_PP = 64
+AS_WELL = "possible as well"
 Several = tuple[int, int, int]
 """TP, PP and replicas."""
 
@@ -146,7 +147,7 @@ class Proposals:
             found = self.placed([job], space, reach)
             if isinstance(found, Infeasible):
                 continue
-            why = "possible as well" if reach is Level.DOMAIN else f"TP leaves {_left(space, reach)}"
+            why = AS_WELL if reach is Level.DOMAIN else f"TP leaves {_left(space, reach)}"
             yield CostedLayout(found[0], layout_cost(space, found[0], self.workload), why, reach)
             return
 

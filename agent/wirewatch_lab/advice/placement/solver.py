@@ -3,8 +3,9 @@
 A TP group lies whole in one NVLink domain whenever all can; a domain with f free GPUs has room for f // tp of
 them, so that is decided exactly. Which group takes which stage of which replica is then searched for by what
 it costs (`search`), or replicas lie in as narrow units as they can where no cost is asked for (`bundles`,
-exact for one job). Several jobs are placed the largest TP first, each whole. Where that fails, `assign` decides which
-domain gets what: bin packing with bins of several sizes. A search that reaches its limit says so.
+exact for one job). Several jobs are placed the largest TP first, each whole. Where that fails, `assign`
+decides which domain gets what: bin packing with bins of several sizes. A search that reaches its limit says
+so.
 Nodes of one product are preferred to nodes of several, of products the fastest. Ties go by natural order of
 names, so the order in which nodes are listed changes nothing.
 """
@@ -255,6 +256,10 @@ class _Room:
         return [PlacedGpu(self.domain.cells[cell].node, index) for index, _ in taken]
 
 
+_Way = tuple[GroupSources, Sequence[Bundle]]
+"""What groups are taken from: each domain, then single groups over several, which are the bundles."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """Groups that have no GPUs yet, by source, and the source of each replica's stages."""
@@ -305,7 +310,7 @@ class _Solver:
     def _plan(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Plan | None:
         """The best of all ways to cut the groups out of the domains; None where there is no room."""
         if self.reach is Level.DOMAIN:
-            ways = [self._whole(job, fitting, limit)]
+            ways: list[_Way | None] = [self._whole(job, fitting, limit)]
         else:
             parts = [n for n in range(job.tp, 1, -1) if job.tp % n == 0] if self.costs else [job.tp]
             ways = [self._stretched(job, fitting, n) for n in parts]
@@ -383,9 +388,7 @@ class _Solver:
         units = zip(*(self.space.domains[n].units for one in groups for n in one.domains), strict=True)
         return next(place for place, same in enumerate(units) if len(set(same)) == 1)
 
-    def _whole(
-        self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None
-    ) -> tuple[GroupSources, Sequence[Bundle]]:
+    def _whole(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Way:
         """Each domain with as many groups as lie whole in it, and no more than its limit."""
         room = [self.rooms[one].free // job.tp for one in fitting]
         if limit is not None:
@@ -393,9 +396,7 @@ class _Solver:
         spare = [self.rooms[one].free - most * job.tp for most, one in zip(room, fitting, strict=True)]
         return GroupSources(room, self._paths(fitting), spare), ()
 
-    def _stretched(
-        self, job: PlacementJob, fitting: Sequence[int], parts: int
-    ) -> tuple[GroupSources, Sequence[Bundle]] | None:
+    def _stretched(self, job: PlacementJob, fitting: Sequence[int], parts: int) -> _Way | None:
         """Domains with the groups that lie whole in them, then each group over several, in so many parts.
 
         Returns None where there is no room.
@@ -461,8 +462,8 @@ class _Solver:
             alike = TensorGroup((), Level.DOMAIN, (job.tp,), (domain,))
             groups += [replace(alike, gpus=gpus) for gpus in room.cut(job.tp, room.free // job.tp)]
         first = [[r * job.pp + s for s in range(job.pp)] for r in range(job.replicas)]
-        room = [1] * len(groups)
-        found, _ = bettered(room, first, lambda one: costs.price([[groups[n] for n in row] for row in one]))
+        each = [1] * len(groups)
+        found, _ = bettered(each, first, lambda one: costs.price([[groups[n] for n in row] for row in one]))
         used = {n for one in found for n in one}
         for group in (group for n, group in enumerate(groups) if n not in used):
             for domain in group.domains:

@@ -13,7 +13,7 @@ from wirewatch.busbw.curves import CURVES, ReferenceCurve
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
 from wirewatch.busbw.network import NetworkShare, network_share
-from wirewatch.busbw.profiles import NetworkProfile, NodeGroup, expect_between
+from wirewatch.busbw.profiles import LATENCY, VAGUE, NetworkProfile, NodeGroup, expect_between
 from wirewatch.busbw.references import LEAST_BYTES, Confidence, architecture
 from wirewatch.core import probe
 from wirewatch.core.types import Absent, Why, value_or
@@ -190,12 +190,31 @@ class CollectiveTimes:
         arch = value_or(architecture(self._machine.conditions[0].group.gpus[0].name), "")
         group = NodeGroup(span.domains, each, arch, value_or(most, math.inf))
         due = expect_between(network, op, group, max(round(size_bytes), 1))
+        begins = 0.0
         if isinstance(due, Absent):
-            return due
-        seconds = factor(op, span.ranks) * size_bytes / due.busbw
+            # Small messages of other collectives: they begin as an all_reduce does, and go on as large ones.
+            latency = network.latency or LATENCY.get(network.kind)
+            large = expect_between(network, op, group, probe.MIB << 6)
+            if latency is None or isinstance(large, Absent):
+                return due
+            begins = latency / (2 if op == probe.SENDRECV else 1)
+            lines = (
+                *large.derivation[:2],
+                "small messages begin as an all_reduce, and of a pair in half of it",
+            )
+            due = replace(large, confidence=Confidence.LOW, within=VAGUE, derivation=lines)
+        seconds = begins + factor(op, span.ranks) * size_bytes / due.busbw
         seconds = max(seconds, HOST_JOB if launch == EAGER else 0.0)
         basis = EstimateBasis.REFERENCE if due.confidence is Confidence.PUBLISHED else EstimateBasis.DERIVED
-        return Estimate(seconds, basis, due.confidence, due.source, due.derivation[:2], due.within, "")
+        return Estimate(
+            seconds,
+            basis,
+            due.confidence,
+            due.source,
+            due.derivation[:3] if begins else due.derivation[:2],
+            due.within,
+            "",
+        )
 
     def floor(self, op: str, span: Ranks, launch: str = EAGER) -> Estimate | Absent:
         """The time of the smallest message."""
