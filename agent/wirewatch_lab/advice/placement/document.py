@@ -74,9 +74,9 @@ class CostEntry:
 class LayoutEntry:
     """A layout. `why`: what it is beside the one asked for, or what it has against it; `asks`: its options.
 
-    `level`: how far its TP groups are stretched. `difference`: by what share of the placed one's seconds it
-    takes more at least and at most, less where negative; null where that is not known. Only where both are on
-    one side of 0 it is decided which of them takes longer.
+    `level`: how far its TP groups are stretched. `least_difference`, `most_difference`: by what share of the
+    placed one's seconds it takes more, less where negative; null where that is not known. Only where both are
+    on one side of 0 it is decided which of them takes longer.
     """
 
     tp: int
@@ -87,7 +87,8 @@ class LayoutEntry:
     why: str
     asks: str
     cost: CostEntry
-    difference: tuple[float, float] | None = None
+    least_difference: float | None = None
+    most_difference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +174,9 @@ def layout_entry(layout: CostedLayout, workload: Workload, chosen: LayoutCost | 
     job = layout.placed.job
     cost = cost_entry(layout.cost, workload)
     level = NAMES[layout.reach]
-    difference = layout.cost.beside(chosen) if chosen else None
+    difference = (layout.cost.beside(chosen) if chosen else None) or (None, None)
     return LayoutEntry(
-        job.tp, job.pp, job.replicas, job.gpus, level, layout.why, layout.asks, cost, difference
+        job.tp, job.pp, job.replicas, job.gpus, level, layout.why, layout.asks, cost, *difference
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
-from itertools import combinations, islice
+from itertools import combinations, combinations_with_replacement, islice, product
 
 from wirewatch.core.statistics import grouped
 from wirewatch_lab.advice.placement.space import Nesting, bundles
@@ -28,7 +28,7 @@ STARTS = 4
 """Tilings that are bettered."""
 SOURCES = 8
 """Sources that a group is moved to."""
-MOST_REPLICAS, MOST_STEPS = 20_000, 100_000
+MOST_REPLICAS, MOST_STEPS = 20_000, 400_000
 """Ways to place one replica of which all are tried, and steps of trying all of several."""
 
 
@@ -168,8 +168,9 @@ def least(
     priced = sorted(one for one in ((of_replica(ways), ways) for ways in every) if one[0] < below)
     sums = [[sum(n) for n in zip(*(takes[way] for way in one), strict=True)] for _, one in priced]
     best, found, steps = below * (1 - 1e-9), None, 0
+    lowest = _lowest(takes, free, replicas, of_stage)
 
-    def deal(first: int, left: Sequence[int], chosen: list[Sequence[int]]) -> None:
+    def deal(first: int, left: Sequence[int], chosen: list[Sequence[int]], bound: float) -> None:
         nonlocal best, found, steps
         if len(chosen) == replicas:
             cost = priced[first][0] + max(map(of_stage, zip(*chosen, strict=True)))
@@ -178,14 +179,44 @@ def least(
             return
         for number in range(first, len(priced)):
             steps += 1
-            if priced[number][0] >= best or steps > MOST_STEPS:
+            if priced[number][0] + bound >= best or steps > MOST_STEPS:
                 return
             rest = [n - taken for n, taken in zip(left, sums[number], strict=True)]
             if min(rest) >= 0:
-                deal(number, rest, [*chosen, priced[number][1]])
+                more = [*chosen, priced[number][1]]
+                deal(number, rest, more, _bound(lowest, more))
 
-    deal(0, free, [])
+    deal(0, free, [], lowest.get((), 0.0))
     return found
+
+
+Taken = tuple[tuple[int, int], ...]
+"""Ways with how many replicas take each, in a stage."""
+
+
+def _lowest(
+    takes: Sequence[Sequence[int]], free: Sequence[int], replicas: int,
+    of_stage: Callable[[Sequence[int]], float],
+) -> dict[Taken, float]:  # fmt: skip
+    """The least that a stage costs of which some replicas are placed; empty where there are too many ways."""
+    stages = list(islice(combinations_with_replacement(range(len(takes)), replicas), MOST_REPLICAS + 1))
+    lowest: dict[Taken, float] = {}
+    for stage in stages if len(stages) <= MOST_REPLICAS else ():
+        if any(
+            sum(of) > n for of, n in zip(zip(*(takes[way] for way in stage), strict=True), free, strict=True)
+        ):
+            continue
+        cost, counts = of_stage(stage), sorted(Counter(stage).items())
+        for part in product(*(range(n + 1) for _, n in counts)):
+            some = tuple((way, n) for (way, _), n in zip(counts, part, strict=True) if n)
+            lowest[some] = min(cost, lowest.get(some, math.inf))
+    return lowest
+
+
+def _bound(lowest: dict[Taken, float], chosen: Sequence[Sequence[int]]) -> float:
+    """The least that the stages of so many replicas may cost in the end; infinite where they do not fit."""
+    stages = (tuple(sorted(Counter(stage).items())) for stage in zip(*chosen, strict=True))
+    return max((lowest.get(stage, math.inf) for stage in stages), default=0.0) if lowest else 0.0
 
 
 def _fitting(takes: Sequence[Sequence[int]], free: Sequence[int], stages: int) -> Iterator[tuple[int, ...]]:

@@ -109,7 +109,7 @@ def compared(least: float, most: float) -> str:
 
 def between(least: float, most: float) -> str:
     """Return two shares on both sides of 0."""
-    return f"between {least * 100:+.0f} and {most * 100:+.0f} %"
+    return f"between {round(least * 100):+d} and {round(most * 100):+d} %"
 
 
 def shares(least: float, most: float) -> str:

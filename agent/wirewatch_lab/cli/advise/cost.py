@@ -266,15 +266,16 @@ def _gains(made: document.CostDocument, one: document.ServingCost, stops: int) -
         if half is None
         else f", where doubling saves {shares(*_saves(half, known[stops]))} of a token's time"
     )
-    gains = f"Decode gains up to TP {stops}{saved}"
     if twice is None:
         here = "in one machine" if made.nodes > 1 and stops <= made.gpus else "here"
         last = f"the most {here}" if stops == max(steps) else "the most that is known here"
         return f"Decode still gains at TP {stops}, {last}{saved}."
-    if _saves(known[stops], twice)[1] < WORTHWHILE:
-        return f"{gains}, and less than a tenth beyond."
+    gains = f"Decode gains up to TP {stops}{saved}; " if half else ""
     least, most = _saves(known[stops], twice)
-    return f"{gains}; whether TP {2 * stops} does is not decided: a token takes {between(-most, -least)}."
+    if most < WORTHWHILE:
+        return f"{gains or 'Decode gains '}less than a tenth beyond{'' if half else f' TP {stops}'}."
+    ask = f"whether TP {2 * stops} gains more than TP {stops} is not decided"
+    return f"{gains}{ask if half else f'W{ask[1:]}'}: a token takes {between(-most, -least)}."
 
 
 def _stages(one: document.ServingCost) -> str:

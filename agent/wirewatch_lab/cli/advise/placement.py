@@ -392,9 +392,9 @@ def _nodes(nodes: Sequence[document.NodeGpus]) -> str:
 def _beside(one: document.LayoutEntry) -> str:
     """Return what it is beside the placed one: no firmer than both costs are."""
     why = f"{one.why}: {one.asks}" if one.asks else one.why
-    if one.difference is None:
+    if one.least_difference is None or one.most_difference is None:
         return why
-    return f"{compared(*one.difference)}{'' if why == AS_WELL else f'; {why}'}"
+    return f"{compared(one.least_difference, one.most_difference)}{'' if why == AS_WELL else f'; {why}'}"
 
 
 def _cost(cost: document.CostEntry) -> tuple[str, ...]:
