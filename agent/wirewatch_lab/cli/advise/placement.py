@@ -25,8 +25,9 @@ from wirewatch_lab.advice.placement.cluster import (
     with_slurm_topology,
 )
 from wirewatch_lab.advice.placement.jobs import Infeasible, PlacedJob, PlacementJob
-from wirewatch_lab.advice.placement.layouts import LayoutCost, Workload, layout_cost
+from wirewatch_lab.advice.placement.layouts import LayoutCost, LayoutCosts, Workload, layout_cost
 from wirewatch_lab.advice.placement.proposals import AS_WELL, CostedLayout, Proposals, title
+from wirewatch_lab.advice.placement.solver import place
 from wirewatch_lab.advice.placement.space import Level, Space
 from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
 from wirewatch_lab.advice.shell import ranges
@@ -200,7 +201,7 @@ def placement(
     jobs = tuple(proposals.job(*one) for one in sizes)
     ask = _Ask(proposals, space, jobs, _reach(tp_across, space), training or dp is not None, notes)
     against = ask.objection()
-    found = Infeasible(against) if against else proposals.placed(jobs, space, ask.reach)
+    found = Infeasible(against) if against else place(space, jobs, ask.reach, LayoutCosts(space, workload))
     if form is not None:
         context.exit(_printed(form, ask, found))
     context.exit(_answer(ask, found, as_json=as_json, every=every, explain=explain or every))
