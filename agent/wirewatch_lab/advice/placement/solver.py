@@ -316,7 +316,8 @@ class _Solver:
             ways = [self._stretched(job, fitting, n) for n in parts]
         plans = [self._dealt(job, fitting, *way) for way in ways if way and sum(way[0].room) >= job.groups]
         best = min(plans, key=lambda plan: plan.objective, default=None)
-        if best is None or self.costs is None or limit is not None:
+        small = job.groups <= MOST_GROUPS and len(fitting) <= MOST_GROUPS
+        if best is None or self.costs is None or limit is not None or not small:
             return best
         return self._least(job, fitting, self.costs, best.objective[0]) or best
 
