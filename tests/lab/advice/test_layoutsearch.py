@@ -181,7 +181,7 @@ def test_an_unknown_cost_differs_by_nobody_knows_what() -> None:
 
 def test_a_cluster_is_searched_within_a_moment() -> None:
     """256 stages on 32 nodes: tiles alone, and no exchange of two groups is tried; then 1,200 replicas."""
-    many, _ = least(racks(*[16] * 10), 1, 1, 1200)
+    many, _ = least(racks(*[16] * 10), 1, 1, 1200, workload=Workload(LLAMA))
     assert len(many.replicas) == 1200
     job, cost = least(racks(16, 16), 1, 8, 32)
     assert len(job.replicas) == 32
