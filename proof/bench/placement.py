@@ -13,9 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from wirewatch_lab.advice.placement.cluster import read_cluster
+from wirewatch_lab.advice.placement.jobs import Infeasible, PlacementJob
 from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
 from wirewatch_lab.advice.placement.proposals import Proposals
-from wirewatch_lab.advice.placement.solver import Infeasible, PlacementJob, place
+from wirewatch_lab.advice.placement.solver import place
 from wirewatch_lab.advice.placement.space import Level
 from wirewatch_lab.advice.shapes import SHAPES
 

@@ -271,6 +271,11 @@ def _within(op: str, size_bytes: int) -> float:
     return _MIDDLE if op == ALL_REDUCE and size_bytes >= _SOME else VAGUE
 
 
+def begins(latency: float, nodes: int) -> float:
+    """Seconds of the smallest all_reduce of so many nodes, where two of them take `latency`."""
+    return latency * (1 + _GROWTH * max(0.0, math.log2(nodes / 2)))
+
+
 def _plateau(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
     # A part of a node's GPUs reaches the NICs of their rails.
     rails = min(profile.nics, max(profile.nics * group.gpus / _BOARD, group.gpus))
@@ -285,10 +290,9 @@ def _plateau(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
 
 
 def _seconds(profile: NetworkProfile, op: str, group: NodeGroup, size_bytes: int, most: float) -> float:
-    latency = profile.latency or LATENCY.get(profile.kind, 0.0)
-    growth = 1 + _GROWTH * max(0.0, math.log2(group.nodes / 2))
-    begins = latency * growth * (1 + profile.ramp * math.sqrt(min(size_bytes, _FULL)))
-    return begins + factor(op, group.ranks) * size_bytes / most
+    latency = begins(profile.latency or LATENCY.get(profile.kind, 0.0), group.nodes)
+    ramped = latency * (1 + profile.ramp * math.sqrt(min(size_bytes, _FULL)))
+    return ramped + factor(op, group.ranks) * size_bytes / most
 
 
 def _bent(profile: NetworkProfile, table: NetworkTable, group: NodeGroup, size_bytes: int) -> float:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from wirewatch.core.types import Health
 from wirewatch_lab.advice.placement.cluster import ClusterNode, wiring
-from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, place
+from wirewatch_lab.advice.placement.jobs import Infeasible, PlacedJob
+from wirewatch_lab.advice.placement.solver import place
 from wirewatch_lab.advice.placement.space import Level, space_of
 
 

@@ -8,8 +8,8 @@ from tests.lab.advice.clusters import node, placed, racks
 from tests.rows import each
 from wirewatch.core.types import Absent
 from wirewatch_lab.advice.placement.cluster import ClusterNode
+from wirewatch_lab.advice.placement.jobs import PlacementJob
 from wirewatch_lab.advice.placement.layouts import SPINE_SECONDS, Workload, layout_cost
-from wirewatch_lab.advice.placement.solver import PlacementJob
 from wirewatch_lab.advice.placement.space import Level, space_of
 from wirewatch_lab.advice.shapes import SHAPES
 

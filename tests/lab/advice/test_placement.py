@@ -18,8 +18,9 @@ from wirewatch.core.types import Health
 from wirewatch_lab.advice.placement import document
 from wirewatch_lab.advice.placement.cluster import ClusterNode, NodePool
 from wirewatch_lab.advice.placement.document import placed_remarks
+from wirewatch_lab.advice.placement.jobs import Infeasible, PlacedGpu, PlacedJob, PlacementJob
 from wirewatch_lab.advice.placement.proposals import MOST_PP, Proposals
-from wirewatch_lab.advice.placement.solver import Infeasible, PlacedGpu, PlacedJob, PlacementJob, place
+from wirewatch_lab.advice.placement.solver import place
 from wirewatch_lab.advice.placement.space import Level, Space, bundles, most, space_of
 
 SIZES = st.sampled_from([(8,), (4, 4), (2, 2), (6, 4), (8, 5, 3), (4,), (1, 1, 1, 1), (3,)])

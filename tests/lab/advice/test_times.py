@@ -471,9 +471,9 @@ def test_another_rack_is_a_few_microseconds_and_not_ten_times() -> None:
     near, far = (known(times.estimate("all_reduce", Ranks(8 * n, n), 256 * MIB)) for n in (2, 4))
     bytes_alone = (2 * 3 / 4) / (2 * 1 / 2)
     assert far.seconds / near.seconds < bytes_alone * 1.1
-    short = [known(times.estimate("all_reduce", Ranks(8 * n, n), 16384, "graph")) for n in (1, 2, 4)]
+    short = [known(times.estimate("all_reduce", Ranks(8 * n, n), 16384, "graph")) for n in (2, 4)]
+    assert short[0].seconds == pytest.approx(40e-6), "the smallest of two nodes in public runs"
     assert short[1].seconds - short[0].seconds == pytest.approx(10e-6, abs=1e-6)
-    assert short[2].seconds - short[1].seconds == pytest.approx(10e-6, abs=1e-6)
 
 
 # Between domains
@@ -687,7 +687,8 @@ def test_between_nodes_of_a_named_network_its_own_latency_counts(machine: str, s
 
 def test_what_a_network_is_not_known_for_is_not_estimated() -> None:
     times = CollectiveTimes(described("8xH100+p5"))
-    for op in ("gather", "all_gather"):
-        assert isinstance(times.estimate(op, Ranks(16, 2), 8), Absent)
+    assert isinstance(times.estimate("gather", Ranks(16, 2), 8), Absent)
+    tcpx = CollectiveTimes(described("8xH100+a3-high"))
+    assert isinstance(tcpx.estimate("sendrecv", Ranks(2, 2), 8), Absent), "no latency of TCPX is known"
     assert not isinstance(times.estimate("all_gather", Ranks(16, 2), 1 << 30), Absent)
     assert not isinstance(times.estimate("gather", Ranks(8), 1 << 30), Absent)

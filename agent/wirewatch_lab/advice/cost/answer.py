@@ -169,17 +169,28 @@ def _serving(
     shape = served.shape
     if not shape.layers:
         return None
-    wanted = asked.tp or max(degrees(machine, shape, MOST_TP))
-    every = sorted({*degrees(machine, shape, MOST_TP, wanted), wanted})
+    alone, whole = degrees(machine, shape, MOST_TP), machine.gpus * asked.nodes
+    wanted = asked.tp or max(alone)
+    most = whole if asked.tp is None and whole <= MOST_TP and shape.heads % whole == 0 else wanted
+    every = sorted({*degrees(machine, shape, MOST_TP, most), most, wanted})
     decoded = {tp: decode(machine, times, served, tp) for tp in every}
+    # Instead of one TP group over several machines: a stage in each.
+    stages = max(wanted, most) // machine.gpus if asked.tp is None or wanted > machine.gpus else 1
+    tp = max(alone)
+    staged = [decode(machine, times, served, tp, stages)] if 1 < stages <= shape.layers else []
     filled = {tp: prefill(machine, times, served, tp, asked.prompt) for tp in every} if asked.prompt else {}
     launch = _judged_by(decoded)
     ends = stops_gaining({tp: one for tp, one in decoded.items() if shape.heads % tp == 0}, launch)
     known = None if isinstance(ends, Absent) else ends
+    rows = [*decoded.values(), *staged]
+    row = decoded[wanted]
+    if asked.tp is None and row.fits is False:
+        fitting = (one for one in rows if one.fits and not isinstance(one.step(launch, 0.0), Absent))
+        row = min(fitting, key=lambda one: value_or(one.step(launch, 0.0), 0.0), default=row)
     return ServingCost(
         shape.name, shape.parameters, shape.layers, shape.hidden, shape.heads, shape.source, asked.dtype,
-        served.batch, served.context, asked.prompt, asked.rate, wanted,
-        tuple(_row(machine, times, one, asked.rate) for one in decoded.values()),
+        served.batch, served.context, asked.prompt, asked.rate, row.tp, row.pp,
+        tuple(_row(machine, times, one, asked.rate) for one in rows),
         tuple(_row(machine, times, one, None) for one in filled.values()),
         launch, known[0] if known else None, known[1] if known else None,
         _why_not(machine, served, ends) if isinstance(ends, Absent) else "",
@@ -206,8 +217,8 @@ def _judged_by(costs: Mapping[int, PassCost]) -> str:
 def _row(machine: AdvisedMachine, times: CollectiveTimes, one: PassCost, rate: float | None) -> PassRow:
     launches = tuple(_launched(machine, times, one, launch, rate) for launch in LAUNCHES)
     return PassRow(
-        one.tp, one.domains, one.tokens, one.message, one.reductions, value_or(one.work, None), one.held,
-        one.fits, launches,
+        one.tp, one.pp, one.domains, one.tokens, one.message, one.reductions, value_or(one.work, None),
+        one.held, one.fits, launches,
     )  # fmt: skip
 
 
@@ -218,7 +229,8 @@ def _launched(
     span = Ranks(one.tp, one.domains)
     single = None if one.tp == 1 else timed(machine, times, ALL_REDUCE, span, one.message, launch)
     return LaunchCost(
-        launch, single, sent, step, value_or(one.step(launch, 1.0), None),
+        launch, single, sent, step, None if sent is None else one.error(launch),
+        value_or(one.step(launch, 1.0), None),
         None if sent is None or not step else sent / step,
         None if sent is None or rate is None else sent * rate,
     )  # fmt: skip

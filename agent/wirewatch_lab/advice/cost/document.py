@@ -54,7 +54,8 @@ class AlgorithmRow:
 class LaunchCost:
     """Of one pass, launched one by one or as a CUDA graph; seconds, None where not known.
 
-    `step` hides nothing of the communication, `hidden_step` all that there is work for. `share`: of the
+    `step` hides nothing of the communication, `hidden_step` all that there is work for. `error`: by which
+    both may be off either way. `share`: of the
     communication in `step`; `budget_share`: in the time that `--tokens-per-second` leaves.
     """
 
@@ -62,6 +63,7 @@ class LaunchCost:
     collective: EstimatedCollective | None
     communication: float | None
     step: float | None
+    error: float | None
     hidden_step: float | None
     share: float | None
     budget_share: float | None
@@ -69,9 +71,13 @@ class LaunchCost:
 
 @dataclass(frozen=True, slots=True)
 class PassRow:
-    """One TP degree; `work`: seconds of reading and multiplying. `held`: bytes on each GPU."""
+    """One TP degree, in `pp` stages that follow one another, with a node or several each.
+
+    `work`: seconds of reading and multiplying. `held`: bytes on each GPU.
+    """
 
     tp: int
+    pp: int
     domains: int
     tokens: int
     message_bytes: float
@@ -86,8 +92,9 @@ class PassRow:
 class ServingCost:
     """Decode and prefill of a model by TP degree.
 
-    `stops`, `best`: the degree after which decode gains less than a tenth by doubling, and the fastest; None,
-    with `why`, where a time is not known. `size_tokens`: tokens whose hidden states the asked sizes hold.
+    `stops`: the degree up to which decode is sure to gain a tenth by doubling; `best`: the shortest, within
+    the errors. None, with `why`, where a time is not known. `tp`, `pp`: the row that is answered.
+    `size_tokens`: tokens whose hidden states the asked sizes hold.
     """
 
     model: str
@@ -102,6 +109,7 @@ class ServingCost:
     prompt: int | None
     tokens_per_second: float | None
     tp: int
+    pp: int
     decode: tuple[PassRow, ...]
     prefill: tuple[PassRow, ...]
     judged_by: str
@@ -229,7 +237,7 @@ def _serving(one: ServingCost) -> Iterator[Figure]:
         "the weights are quantised in part, or the cache is too: --dtype is of all weights, and activations, "
         "keys and values have 16 bits or more",
     )  # fmt: skip
-    row = next(row for row in one.decode if row.tp == one.tp)
+    row = next(row for row in one.decode if (row.tp, row.pp) == (one.tp, one.pp))
     yield Figure(
         f"{row.all_reduces} all-reduces a token",
         f"{REDUCTIONS} a layer x {one.layers} layers, each of {one.batch} x {one.hidden:,} values = "
@@ -248,7 +256,7 @@ def _serving(one: ServingCost) -> Iterator[Figure]:
     )  # fmt: skip
     yield Figure(
         "where decode stops gaining",
-        f"the last doubling of TP that shortens a token by {WORTHWHILE:.0%} or more, nothing hidden, "
+        f"the last doubling of TP that is sure to shorten a token by {WORTHWHILE:.0%}, nothing hidden, "
         f"{'in a CUDA graph' if one.judged_by == 'graph' else 'launched one by one'}",
         "the table above", "as its times",
         "throughput matters more than latency: replicas serve more in total",

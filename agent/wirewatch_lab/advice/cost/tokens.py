@@ -7,9 +7,9 @@ all-reduce is waited for by the next matrix product.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from wirewatch.core.probe import ALL_REDUCE
+from wirewatch.core.probe import ALL_REDUCE, SENDRECV
 from wirewatch.core.types import Absent, Why
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.products import GpuProduct, gpu_names, product_of
@@ -45,12 +45,12 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """One pass of a model over its tokens at one TP degree.
+    """One pass of a model over its tokens at one TP degree, in `pp` stages that follow one another.
 
     `tokens`: of all sequences together. `message`: bytes of each of the `reductions`. `collective`: of one of
-    them, by launch. `work`: seconds of reading and multiplying, Absent for a product without data. `held`:
-    bytes of weights, keys and values on each GPU; `fits`: whether a GPU has them, None where its memory is
-    not known.
+    them, by launch, and `hop` of one message from stage to stage. `work`: seconds of reading and multiplying,
+    Absent for a product without data. `held`: bytes of weights, keys and values on each GPU; `fits`: whether
+    a GPU has them, None where its memory is not known.
     """
 
     tp: int
@@ -62,13 +62,26 @@ class PassCost:
     work: float | Absent
     held: float
     fits: bool | None
+    pp: int = 1
+    hop: Mapping[str, Estimate | Absent] = field(default_factory=dict)
 
     def communication(self, launch: str) -> float | Absent:
-        """Seconds of all its collectives; 0 for a single GPU."""
-        if self.tp == 1:
-            return 0.0
-        one = self.collective[launch]
-        return one if isinstance(one, Absent) else self.reductions * one.seconds
+        """Seconds of all its collectives and messages between stages; 0 for a single GPU."""
+        found = self._sent(launch)
+        return found if isinstance(found, Absent) else sum(count * one.seconds for count, one in found)
+
+    def error(self, launch: str) -> float:
+        """Seconds by which the communication may be off either way; 0 where it is not known."""
+        found = self._sent(launch)
+        known = [] if isinstance(found, Absent) else found
+        return sum(count * one.seconds * one.within for count, one in known)
+
+    def _sent(self, launch: str) -> list[tuple[int, Estimate]] | Absent:
+        """How often each operation is made."""
+        found = [(self.reductions, self.collective[launch])] if self.tp > 1 else []
+        found += [(self.pp - 1, self.hop[launch])] if self.pp > 1 else []
+        absent = next((one for _, one in found if isinstance(one, Absent)), None)
+        return absent or [(count, one) for count, one in found if not isinstance(one, Absent)]
 
     def step(self, launch: str, overlap: float) -> float | Absent:
         """Seconds of the pass with this share of the communication hidden, as far as there is work for it."""
@@ -80,9 +93,9 @@ class PassCost:
         return self.work + sent - min(self.work, overlap * sent)
 
 
-def decode(machine: AdvisedMachine, times: CollectiveTimes, served: Served, tp: int) -> PassCost:
+def decode(machine: AdvisedMachine, times: CollectiveTimes, served: Served, tp: int, pp: int = 1) -> PassCost:
     """One more token of each sequence."""
-    return _pass(machine, times, served, tp, served.batch, served.context)
+    return _pass(machine, times, served, tp, served.batch, served.context, pp)
 
 
 def prefill(
@@ -102,8 +115,19 @@ def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int =
     return tuple(one for one in whole if one % _span(machine, one).domains == 0)
 
 
+def saves(one: PassCost, other: PassCost, launch: str) -> tuple[float, float] | Absent:
+    """By what share of one pass another is shorter at least and at most, with no overlap."""
+    first, second = one.step(launch, 0.0), other.step(launch, 0.0)
+    if isinstance(first, Absent):
+        return first
+    if isinstance(second, Absent):
+        return second
+    off = one.error(launch) + other.error(launch)
+    return (first - second - off) / first, (first - second + off) / first
+
+
 def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int] | Absent:
-    """The degree after which doubling gains less than `WORTHWHILE`, and the degree with the shortest step.
+    """The degree up to which each doubling is sure to save `WORTHWHILE`, and that with the shortest step.
 
     Of those that fit, up to the first whose time is not known, with no overlap. Returns Absent where nothing
     fits, or where the time of the first that does is not known.
@@ -121,17 +145,21 @@ def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int]
     if not steps:
         return Absent(Why.UNSUPPORTED, "the model fits at none of these degrees")
     gaining = next(iter(steps))
-    for tp, seconds in steps.items():
-        if tp == 2 * gaining and seconds <= (1 - WORTHWHILE) * steps[gaining]:
+    for tp in steps:
+        saved = saves(costs[gaining], costs[tp], launch) if tp == 2 * gaining else None
+        if isinstance(saved, tuple) and saved[0] >= WORTHWHILE * (1 - 1e-9):
             gaining = tp
     return gaining, min(steps, key=lambda tp: steps[tp])
 
 
-def held_bytes(served: Served, tp: int) -> float:
-    """Bytes of weights, keys and values on each GPU: keys and values can be split over their heads alone."""
+def held_bytes(served: Served, tp: int, pp: int = 1) -> float:
+    """Bytes of weights, keys and values on each GPU: keys and values can be split over their heads alone.
+
+    A stage has the layers of its part, the largest where they are not equally many.
+    """
     shape = served.shape
     kept = served.batch * served.context * shape.cached(served.activation) / min(tp, shape.kv_heads)
-    return shape.parameters * served.width / tp + kept
+    return (shape.parameters * served.width / tp + kept) * -(-shape.layers // pp) / shape.layers
 
 
 def tokens_of(served: Served, size: float) -> int:
@@ -151,20 +179,22 @@ def _fits(product: GpuProduct, held: float) -> bool:
 
 
 def _pass(
-    machine: AdvisedMachine, times: CollectiveTimes, served: Served, tp: int, tokens: int, context: int
-) -> PassCost:
+    machine: AdvisedMachine, times: CollectiveTimes, served: Served, tp: int, tokens: int, context: int,
+    pp: int = 1,
+) -> PassCost:  # fmt: skip
     shape = served.shape
     message = shape.message(tokens, served.activation)
     span = _span(machine, tp)
     found = {launch: times.estimate(ALL_REDUCE, span, message, launch) for launch in LAUNCHES}
-    held, reductions = held_bytes(served, tp), REDUCTIONS * shape.layers
+    hop = {launch: times.estimate(SENDRECV, Ranks(2, 2), message, launch) for launch in LAUNCHES if pp > 1}
+    held, reductions = held_bytes(served, tp, pp), REDUCTIONS * shape.layers
     product = product_of(machine)
     names = ", ".join(sorted(set(gpu_names(machine)))) or machine.of
     work: float | Absent = Absent(Why.MISSING, f"no data of the memory of {names}")
     if product is not None:
         work = _work(product, served, tp, tokens, context)
     fits = None if product is None else _fits(product, held)
-    return PassCost(tp, span.domains, tokens, message, reductions, found, work, held, fits)
+    return PassCost(tp, span.domains, tokens, message, reductions, found, work, held, fits, pp, hop)
 
 
 def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: int) -> float:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from wirewatch.busbw.profiles import PROFILES
 from wirewatch.core.hostlist import HostlistError, expanded, natural, topology_places
 from wirewatch.core.pci import Path as PciPath
 from wirewatch.core.topology import Group, Island, WireKind, islands
@@ -256,8 +257,8 @@ class NodesEntry(_Strict):
     product's where it is left out. `islands`: GPUs that NVLink joins inside the node, as numbers of GPUs in
     the order of their indices ([4, 4]) or as lists of indices; the product's where it is left out.
     `nvlink_domain`: that this node shares with others (NVL72). `rack`, `leaf`: where it is, empty if that is
-    not known. `ports`: RDMA ports such as 8xNDR. `rails`: GPU i is on rail i modulo that. `cores`: of its
-    processors. `busy`: GPUs in use. `health` left out: not stated, and taken as ok.
+    not known. `ports`: RDMA ports such as 8xNDR, or a network such as p5. `rails`: GPU i is on rail i modulo
+    that. `cores`: of its processors. `busy`: GPUs in use. `health` left out: not stated, and taken as ok.
     """
 
     names: Annotated[str, Field(min_length=1)]
@@ -383,8 +384,10 @@ def _nodes(file: ClusterFile) -> tuple[ClusterNode, ...]:
 
 
 def _wiring(entry: NodesEntry) -> Wiring:
-    if entry.ports and not _PORTS.fullmatch(entry.ports):
-        raise ClusterError(f"ports {entry.ports!r}: give them as 8xNDR, of {', '.join(PORTS)}")
+    named = {one.name for one in PROFILES}
+    if entry.ports and not _PORTS.fullmatch(entry.ports) and entry.ports not in named:
+        known = f"{', '.join(PORTS)}, or a network: {', '.join(sorted(named))}"
+        raise ClusterError(f"ports {entry.ports!r}: give them as 8xNDR, of {known}")
     if not entry.product.isprintable():
         raise ClusterError(f"product {entry.product!r} is not printable")
     given = None if entry.islands is None else tuple(_islands(entry.islands, entry))

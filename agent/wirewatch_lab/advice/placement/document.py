@@ -11,10 +11,10 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch_lab.advice.placement.cluster import NodePool
+from wirewatch_lab.advice.placement.jobs import Infeasible, PlacedJob, Replica, TensorGroup
 from wirewatch_lab.advice.placement.launchfiles import nodelist
 from wirewatch_lab.advice.placement.layouts import LayoutCost, Unit, Workload
 from wirewatch_lab.advice.placement.proposals import CostedLayout
-from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, Replica, TensorGroup
 from wirewatch_lab.advice.placement.space import WORDS, Level, Space
 
 LevelName = Literal["domain", "node", "leaf", "rack", "cluster"]
@@ -50,13 +50,16 @@ class ReplicaPlacement:
 
 @dataclass(frozen=True, slots=True)
 class CostEntry:
-    """Seconds of communication a `unit`, of the slowest replica; null where not known, and `why`.
+    """Seconds of communication a `unit`; null where not known, and `why`.
 
-    `messages`: all-reduces of tensor parallelism, each of `message_bytes`.
+    `tensor_seconds` and `pipeline_seconds` are of the slowest replica, `data_seconds` of the slowest stage.
+    `error_seconds`: by which `seconds` may be off either way. `messages`: all-reduces of tensor parallelism,
+    each of `message_bytes`.
     """
 
     unit: Unit
     seconds: float | None
+    error_seconds: float | None
     tensor_seconds: float | None
     pipeline_seconds: float | None
     data_seconds: float | None
@@ -71,7 +74,9 @@ class CostEntry:
 class LayoutEntry:
     """A layout. `why`: what it is beside the one asked for, or what it has against it; `asks`: its options.
 
-    `level`: how far its TP groups are stretched.
+    `level`: how far its TP groups are stretched. `least_difference`, `most_difference`: by what share of the
+    placed one's seconds it takes more, less where negative; null where that is not known. Only where both are
+    on one side of 0 it is decided which of them takes longer.
     """
 
     tp: int
@@ -82,6 +87,8 @@ class LayoutEntry:
     why: str
     asks: str
     cost: CostEntry
+    least_difference: float | None = None
+    most_difference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +169,15 @@ def job_placement(placed: PlacedJob, cost: LayoutCost, workload: Workload) -> Jo
     return JobPlacement(job.tp, job.pp, job.replicas, job.memory or None, placed.mixed, replicas, entry)
 
 
-def layout_entry(layout: CostedLayout, workload: Workload) -> LayoutEntry:
-    """One layout beside the one that was asked for."""
+def layout_entry(layout: CostedLayout, workload: Workload, chosen: LayoutCost | None) -> LayoutEntry:
+    """One layout beside the one that was asked for, and `chosen` if that has a place."""
     job = layout.placed.job
     cost = cost_entry(layout.cost, workload)
     level = NAMES[layout.reach]
-    return LayoutEntry(job.tp, job.pp, job.replicas, job.gpus, level, layout.why, layout.asks, cost)
+    difference = (layout.cost.beside(chosen) if chosen else None) or (None, None)
+    return LayoutEntry(
+        job.tp, job.pp, job.replicas, job.gpus, level, layout.why, layout.asks, cost, *difference
+    )
 
 
 def cost_entry(cost: LayoutCost, workload: Workload) -> CostEntry:
@@ -176,8 +186,8 @@ def cost_entry(cost: LayoutCost, workload: Workload) -> CostEntry:
     why = next((str(one) for one in parts if isinstance(one, Absent)), "")
     total, tensor, pipeline, data = (value_or(one, None) for one in parts)
     return CostEntry(
-        workload.unit, total, tensor, pipeline, data, cost.messages, cost.message_bytes, why, cost.sources,
-        cost.remarks,
+        workload.unit, total, None if total is None else cost.error, tensor, pipeline, data, cost.messages,
+        cost.message_bytes, why, cost.sources, cost.remarks,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from wirewatch.core.hostlist import compact
-from wirewatch_lab.advice.placement.solver import PlacedGpu, PlacedJob, Replica
+from wirewatch_lab.advice.placement.jobs import PlacedGpu, PlacedJob, Replica
 from wirewatch_lab.advice.shell import ranges
 
 

@@ -2,20 +2,22 @@
 
 Bytes as in Megatron-LM (arXiv:1909.08053, 2104.04473): two all-reduces of the hidden state a layer and
 forward pass, as many in the backward pass; the hidden state from stage to stage; in training one all-reduce
-of the gradients over the replicas. No overlap with arithmetic is counted.
+of the gradients over the replicas of each stage. The slowest replica's groups and hops add up, then the
+slowest stage's gradients follow. No overlap with arithmetic is counted.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 from wirewatch.core.probe import ALL_REDUCE, SENDRECV
 from wirewatch.core.types import Absent, Why
-from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.placement.cluster import over_pcie, sharing, spread
-from wirewatch_lab.advice.placement.solver import PlacedJob, Replica, TensorGroup
+from wirewatch_lab.advice.placement.jobs import PlacedJob, TensorGroup
 from wirewatch_lab.advice.placement.space import Level, Space
 from wirewatch_lab.advice.shapes import NARROWEST, REDUCTIONS, TRAINING_BYTES, ModelShape
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
@@ -87,10 +89,29 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutCost:
-    """Seconds of communication a token or a step; `total` Absent where a part of it is.
+class CostTerm:
+    """Seconds of operations of one kind, off by the share `within`. Terms with the same `of` err alike.
 
-    `messages`: tensor-parallel all-reduces, each of `message_bytes`. `sources`: what the times stand on.
+    `far`: they leave the rack.
+    """
+
+    of: Hashable
+    seconds: float
+    within: float
+    far: bool = False
+
+    def times(self, count: int) -> "CostTerm":
+        """So many of them."""
+        return replace(self, seconds=self.seconds * count)
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutCost:
+    """Seconds of communication a token or a step, each part Absent where it is not known.
+
+    `tensor` and `pipeline` are of the slowest replica, `data` of the slowest stage. `messages`:
+    tensor-parallel all-reduces, each of `message_bytes`. `terms`: what they sum up; `sources`: what those
+    stand on.
     """
 
     tensor: float | Absent
@@ -100,6 +121,7 @@ class LayoutCost:
     message_bytes: float
     sources: tuple[str, ...]
     remarks: tuple[str, ...]
+    terms: tuple[CostTerm, ...] = ()
 
     @property
     def total(self) -> float | Absent:
@@ -108,97 +130,176 @@ class LayoutCost:
         absent = next((one for one in parts if isinstance(one, Absent)), None)
         return absent or sum(one for one in parts if not isinstance(one, Absent))
 
+    @property
+    def error(self) -> float:
+        """Seconds by which the sum may be off either way."""
+        return sum(one.seconds * one.within for one in self.terms)
+
+    def beside(self, chosen: "LayoutCost") -> tuple[float, float] | None:
+        """By what share it takes more than another at least and at most; None where that is not known.
+
+        What both have in common may be off in both alike, and does not count.
+        """
+        mine, other = self.total, chosen.total
+        if isinstance(mine, Absent) or isinstance(other, Absent) or not other:
+            return None
+        left: dict[Hashable, tuple[float, float]] = {}
+        for sign, cost in ((1, self), (-1, chosen)):
+            for one in cost.terms:
+                left[one.of] = (left.get(one.of, (0.0, 0.0))[0] + sign * one.seconds, one.within)
+        off = sum(abs(seconds) * within for seconds, within in left.values())
+        return max(-1.0, (mine - other - off) / other), (mine - other + off) / other
+
+
+Terms = list[CostTerm]
+
 
 def layout_cost(space: Space, placed: PlacedJob, workload: Workload) -> LayoutCost:
-    """The cost of the slowest replica of a placed job."""
-    book = _Book(space, workload)
-    passes = 2 if workload.training else 1
-    messages = REDUCTIONS * workload.shape.layers * passes if placed.job.tp > 1 else 0
-    size = workload.shape.message(workload.tokens, workload.activation)
-    groups = {_likeness(space, stage): stage for one in placed.replicas for stage in one.stages}
-    tensor = _worst(book.tensor(group, size) for group in groups.values()) if messages else 0.0
-    kinds = {book.likeness(one): one for one in placed.replicas}
-    pipeline = _worst(book.pipeline(one, size) for one in kinds.values())
-    return LayoutCost(
-        tensor if isinstance(tensor, Absent) else tensor * messages,
-        pipeline if isinstance(pipeline, Absent) else pipeline * passes,
-        book.data(placed) if workload.training and placed.job.replicas > 1 else 0.0,
-        messages, size, tuple(book.sources), tuple(book.remarks),
-    )  # fmt: skip
+    """The cost of a placed job."""
+    return LayoutCosts(space, workload).of([one.stages for one in placed.replicas])
 
 
-@dataclass(slots=True)
-class _Book:
-    """Times of operations by where their ranks are, with what they stand on."""
+@dataclass
+class LayoutCosts:
+    """The costs of layouts in a space, with the times of operations by where their ranks are."""
 
     space: Space
     workload: Workload
     sources: dict[str, None] = field(default_factory=dict)
     remarks: dict[str, None] = field(default_factory=dict)
+    _known: dict[Hashable, CostTerm | Absent] = field(default_factory=dict)
+    _between: dict[Hashable, CostTerm | Absent] = field(default_factory=dict)
 
-    def tensor(self, group: TensorGroup, size: float) -> float | Absent:
-        """Seconds of one all-reduce of a TP group."""
-        return self._time(ALL_REDUCE, group.domains, group.shares, group.level, size)
+    @cached_property
+    def size(self) -> float:
+        """Bytes of a hidden state."""
+        return self.workload.shape.message(self.workload.tokens, self.workload.activation)
 
-    def likeness(self, replica: Replica) -> tuple[object, ...]:
-        """What the time between a replica's stages follows from."""
-        pairs = zip(replica.stages, replica.stages[1:], strict=False)
-        distances = (self._distance(one.domains[-1], other.domains[0]) for one, other in pairs)
-        return (*distances, _likeness(self.space, replica.stages[0]))
+    @cached_property
+    def passes(self) -> int:
+        """Forward, and in training backward."""
+        return 2 if self.workload.training else 1
 
-    def pipeline(self, replica: Replica, size: float) -> float | Absent:
-        """Seconds of the hidden state's way through all stages."""
-        seconds = 0.0
-        for one, other in zip(replica.stages, replica.stages[1:], strict=False):
-            pair = (one.domains[-1], other.domains[0])
-            level = self._distance(*pair)
-            taken = self._time(SENDRECV, pair[:1] if pair[0] == pair[1] else pair, (1, 1), level, size)
-            if isinstance(taken, Absent):
-                return taken
-            seconds += taken
-        return seconds
+    @cached_property
+    def kinds(self) -> list[tuple[int, int]]:
+        """Of each domain its wiring, and how many GPUs it has over several nodes; 0 for one node."""
+        cells = [one.cells for one in self.space.domains]
+        whole = [sum(cell.node.wiring.gpus for cell in one) if one[0].node.fabric else 0 for one in cells]
+        return [(id(one[0].node.wiring), gpus) for one, gpus in zip(cells, whole, strict=True)]
 
-    def data(self, placed: PlacedJob) -> float | Absent:
-        """Seconds of the gradients' all-reduce over the replicas, of the first stage's first rank."""
-        shape, job = self.workload.shape, placed.job
-        size = shape.parameters * GRADIENT_BYTES / (job.tp * job.pp)
-        counts = Counter(one.stages[0].domains[0] for one in placed.replicas)
-        domains = tuple(counts)
-        level = max((self._distance(domains[0], one) for one in domains), key=self.space.levels.index)
-        shares = tuple(counts.values())
+    def of(self, grid: Sequence[Sequence[TensorGroup]]) -> LayoutCost:
+        """The cost of groups by replica and stage."""
+        pairs = ((self._tensor(one), self._pipeline(one)) for one in grid)
+        tensor, pipeline = max(pairs, key=lambda pair: sum(map(_seconds, pair)))
+        data = max((self._data(one, len(grid[0])) for one in zip(*grid, strict=True)), key=_seconds)
+        every = (tensor, pipeline, data)
+        messages = REDUCTIONS * self.workload.shape.layers * self.passes if sum(grid[0][0].shares) > 1 else 0
+        terms = tuple(term for one in every if not isinstance(one, Absent) for term in one)
+        tensor_, pipeline_, data_ = (one if isinstance(one, Absent) else _seconds(one) for one in every)
+        return LayoutCost(
+            tensor_, pipeline_, data_, messages, self.size, tuple(self.sources), tuple(self.remarks), terms
+        )
+
+    def price(self, grid: Sequence[Sequence[TensorGroup]]) -> tuple[float, float]:
+        """The seconds, and those of all replicas and stages together; infinite where they are not known."""
+        replicas = [self.of_replica(one) for one in grid]
+        stages = [self.of_stage(one, len(grid[0])) for one in zip(*grid, strict=True)]
+        return max(replicas) + max(stages), sum(replicas) + sum(stages)
+
+    def of_replica(self, stages: Sequence[TensorGroup]) -> float:
+        """Seconds of a replica's all-reduces, and of the way from stage to stage; infinite if not known."""
+        return _seconds(self._tensor(stages)) + _seconds(self._pipeline(stages))
+
+    def of_stage(self, groups: Sequence[TensorGroup], stages: int) -> float:
+        """Seconds of the gradients of one of so many stages over the replicas; infinite if not known."""
+        return _seconds(self._data(groups, stages))
+
+    def _tensor(self, stages: Sequence[TensorGroup]) -> "Terms | Absent":
+        """All-reduces of all layers, each over the group of its stage."""
+        layers, more = divmod(self.workload.shape.layers, len(stages))
+        found = []
+        for number, group in enumerate(stages):
+            one = self._time(ALL_REDUCE, group.domains, group.shares, self.size)
+            if isinstance(one, Absent):
+                return one
+            found.append(one.times(REDUCTIONS * self.passes * (layers + (number < more))))
+        return found
+
+    def _pipeline(self, stages: Sequence[TensorGroup]) -> "Terms | Absent":
+        """The hidden state's way through all stages."""
+        found = []
+        for pair in pairwise(stages):
+            one = self._slowest(SENDRECV, pair, self.size)
+            if isinstance(one, Absent):
+                return one
+            found.append(one.times(self.passes))
+        return found
+
+    def _data(self, groups: Sequence[TensorGroup], stages: int) -> "Terms | Absent":
+        """The gradients' all-reduce over the replicas of a stage, by the slowest of its tensor ranks."""
+        if not self.workload.training or len(groups) == 1:
+            return []
+        size = self.workload.shape.parameters * GRADIENT_BYTES / (sum(groups[0].shares) * stages)
+        one = self._slowest(ALL_REDUCE, groups, size)
+        return one if isinstance(one, Absent) else [one]
+
+    def _slowest(self, op: str, groups: Sequence[TensorGroup], size: float) -> CostTerm | Absent:
+        """An operation between the same tensor rank of these groups, by the slowest rank."""
+        found = []
+        for ranks in _by_rank(groups):
+            if (op, ranks) not in self._between:
+                domains, shares = _counted(ranks)
+                if len(set(shares)) > 1:
+                    self.remarks[_UNEQUAL] = None
+                    shares = (1,) * len(ranks)
+                self._between[op, ranks] = self._time(op, domains, shares, size)
+            one = self._between[op, ranks]
+            if isinstance(one, Absent):
+                return one
+            found.append(one)
+        slowest = max(found, key=lambda one: one.seconds)
+        gpus = zip(*(one.gpus for one in groups), strict=True)
+        rails = ({(gpu.node.name, gpu.rail) for gpu in rank} for rank in gpus)
+        if slowest.far or not any(map(_leaves_rail, rails)):
+            return slowest
+        seconds = slowest.seconds + SPINE_SECONDS * _hops(op, len(groups))
+        return replace(slowest, of=(slowest.of, "rail"), seconds=seconds)
+
+    def _level(self, domains: Sequence[int]) -> Level:
+        """The narrowest level that has all of the domains."""
+        units = zip(*(self.space.domains[one].units for one in set(domains)), strict=True)
+        return next(
+            level for level, same in zip(self.space.levels, units, strict=True) if len(set(same)) == 1
+        )
+
+    def _time(self, op: str, domains: Sequence[int], shares: Sequence[int], size: float) -> CostTerm | Absent:
+        """One operation of as many ranks in each of so many domains, by the slowest of their kinds."""
+        level = self._level(domains)
+        kinds = {self.kinds[one]: one for one in domains}
+        of = (op, frozenset(kinds), tuple(shares), level, size)
+        if of not in self._known:
+            several = [self._estimated(one, op, shares, level, size) for one in kinds.values()]
+            absent = next((one for one in several if isinstance(one, Absent)), None)
+            known = (one for one in several if not isinstance(one, Absent))
+            self._known[of] = absent or max(
+                (CostTerm(of, *one) for one in known), key=lambda one: one.seconds
+            )
+        return self._known[of]
+
+    def _estimated(
+        self, domain: int, op: str, shares: Sequence[int], level: Level, size: float
+    ) -> tuple[float, float, bool] | Absent:
+        span = Ranks(sum(shares), len(shares))
+        if span.ranks == 1:
+            return 0.0, 0.0, False
+        node, gpus = self.space.domains[domain].cells[0].node, self.kinds[domain][1]
+        if isinstance(node.wiring.machine, Absent):
+            return node.wiring.machine
+        machine = spread(node.wiring.machine, gpus) if gpus else node.wiring.machine
         if len(set(shares)) > 1:
-            self.remarks["replicas are not equally many in each domain: counted as one in each"] = None
-            domains, shares = domains[:1] * job.replicas, (1,) * job.replicas
-        return self._time(ALL_REDUCE, domains, shares, level, size)
-
-    def _distance(self, one: int, other: int) -> Level:
-        """The narrowest level that has both domains."""
-        domains = self.space.domains
-        units = zip(self.space.levels, domains[one].units, domains[other].units, strict=True)
-        return next(level for level, a, b in units if a == b)
-
-    def _machine(self, domain: int) -> AdvisedMachine | Absent:
-        cells = self.space.domains[domain].cells
-        machine = cells[0].node.wiring.machine
-        if isinstance(machine, Absent) or not cells[0].node.fabric:
-            return machine
-        return spread(machine, sum(cell.node.wiring.gpus for cell in cells))
-
-    def _time(
-        self, op: str, domains: Sequence[int], shares: Sequence[int], level: Level, size: float
-    ) -> float | Absent:
-        machine = self._machine(domains[0])
-        if isinstance(machine, Absent):
-            return machine
-        if len(set(shares)) > 1:
-            why = f"the ranks are not equally many in each of {len(domains)} domains"
-            return Absent(Why.UNSUPPORTED, why)
-        ranks = sum(shares)
-        if ranks == 1:
-            return 0.0
-        span = Ranks(ranks, len(domains))
+            return Absent(Why.UNSUPPORTED, f"the ranks are not equally many in each of {len(shares)} domains")
         if level is Level.NODE:
-            machine, span = over_pcie(machine), Ranks(ranks)
+            machine, span = over_pcie(machine), Ranks(span.ranks)
             self.remarks["between islands of a node: over PCIe, by the wire between its sockets"] = None
         elif span.domains > 1:
             machine = sharing(machine, max(shares))
@@ -207,31 +308,50 @@ class _Book:
             return found
         self.sources[f"{found.basis.value}, confidence {found.confidence.value}: {found.source}"] = None
         self.remarks.update(dict.fromkeys(found.remarks))
-        return found.seconds + self._spine(op, len(domains), level)
-
-    def _spine(self, op: str, domains: int, level: Level) -> float:
-        """Seconds that leaving the rack adds, where racks are known: the same ports, another hop."""
         levels = self.space.levels
-        if Level.RACK not in levels or levels.index(level) <= levels.index(Level.RACK):
-            return 0.0
-        self.remarks[
-            f"between racks: the same ports and {SPINE_SECONDS * 1e6:.0f} us more a hop (source 002); what "
-            "an oversubscribed spine takes is not known"
-        ] = None
-        return SPINE_SECONDS * (2 * (domains - 1).bit_length() if op == ALL_REDUCE else 1)
+        far = Level.RACK in levels and levels.index(level) > levels.index(Level.RACK)
+        if far:
+            self.remarks[_SPINE] = None
+        more = SPINE_SECONDS * _hops(op, span.domains) if far else 0.0
+        return found.seconds + more, found.within, far
 
 
-def _likeness(space: Space, group: TensorGroup) -> tuple[object, ...]:
-    """What the time of a group's all-reduce follows from."""
-    cell = space.domains[group.domains[0]].cells[0]
-    return (id(cell.node.wiring), cell.node.fabric, group.level, group.shares)
+_UNEQUAL = "replicas are not equally many in each domain: counted as one in each"
 
 
-def _worst(times: Iterator[float | Absent]) -> float | Absent:
-    """The longest; Absent if one of them is."""
-    longest = 0.0
-    for one in times:
-        if isinstance(one, Absent):
-            return one
-        longest = max(longest, one)
-    return longest
+_SPINE = (
+    f"between racks: the same ports and {SPINE_SECONDS * 1e6:.0f} us more a hop (source 002); what an "
+    "oversubscribed spine takes is not known"
+)
+
+
+def _hops(op: str, domains: int) -> int:
+    """Messages one after another between so many domains."""
+    return 2 * (domains - 1).bit_length() if op == ALL_REDUCE else 1
+
+
+def _leaves_rail(places: Collection[tuple[str, int | None]]) -> bool:
+    """Whether GPUs on several nodes are known to be on several rails."""
+    rails = {rail for _, rail in places}
+    return len({name for name, _ in places}) > 1 and len(rails) > 1 and None not in rails
+
+
+def _seconds(terms: Terms | Absent) -> float:
+    """The sum; infinite where it is not known."""
+    return math.inf if isinstance(terms, Absent) else sum(one.seconds for one in terms)
+
+
+def _counted(domains: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Each domain once, and how many times it was there."""
+    counts = Counter(domains)
+    return tuple(counts), tuple(counts.values())
+
+
+def _by_rank(groups: Sequence[TensorGroup]) -> Iterable[tuple[int, ...]]:
+    """Where each tensor rank of the groups is, alike ones once."""
+    if all(len(one.domains) == 1 for one in groups):
+        return [tuple(sorted(one.domains[0] for one in groups))]
+    spread_out = (
+        [n for n, k in zip(one.domains, one.shares, strict=True) for _ in range(k)] for one in groups
+    )
+    return {tuple(sorted(rank)) for rank in zip(*spread_out, strict=True)}

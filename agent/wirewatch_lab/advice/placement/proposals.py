@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from wirewatch_lab.advice.placement.cluster import NodePool
-from wirewatch_lab.advice.placement.layouts import LayoutCost, Workload, layout_cost
-from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
+from wirewatch_lab.advice.placement.jobs import Infeasible, PlacedJob, PlacementJob
+from wirewatch_lab.advice.placement.layouts import LayoutCost, LayoutCosts, Workload, layout_cost
+from wirewatch_lab.advice.placement.solver import place
 from wirewatch_lab.advice.placement.space import WORDS, Level, Space, space_of
 
 MOST_PP = 64
+AS_WELL = "possible as well"
 Several = tuple[int, int, int]
 """TP, PP and replicas."""
 
@@ -42,6 +44,12 @@ class Proposals:
     def job(self, tp: int, pp: int, replicas: int) -> PlacementJob:
         """The job with what its GPUs have to hold."""
         return PlacementJob(tp, pp, replicas, self.workload.memory(tp, pp))
+
+    def placed(
+        self, jobs: Sequence[PlacementJob], space: Space, reach: Level = Level.DOMAIN
+    ) -> tuple[PlacedJob, ...] | Infeasible:
+        """The jobs where their communication costs the least."""
+        return place(space, jobs, reach, LayoutCosts(space, self.workload))
 
     def nearest(self, job: PlacementJob, space: Space, reach: Level) -> Iterator[CostedLayout]:
         """Layouts that can be placed where this job cannot: the nearest of each kind."""
@@ -136,10 +144,10 @@ class Proposals:
         if self.objection(job, space):
             return
         for reach in space.levels:
-            found = place(space, [job], reach)
+            found = self.placed([job], space, reach)
             if isinstance(found, Infeasible):
                 continue
-            why = "possible as well" if reach is Level.DOMAIN else f"TP leaves {_left(space, reach)}"
+            why = AS_WELL if reach is Level.DOMAIN else f"TP leaves {_left(space, reach)}"
             yield CostedLayout(found[0], layout_cost(space, found[0], self.workload), why, reach)
             return
 
@@ -147,7 +155,7 @@ class Proposals:
         """The first that can be placed whole in NVLink domains, if there is any."""
         for numbers in several:
             job = self.job(*numbers)
-            found = Infeasible("") if self.workload.objection(job.tp, job.pp) else place(space, [job])
+            found = Infeasible("") if self.workload.objection(job.tp, job.pp) else self.placed([job], space)
             if not isinstance(found, Infeasible):
                 yield CostedLayout(found[0], layout_cost(space, found[0], self.workload), why)
                 return
@@ -157,7 +165,7 @@ class Proposals:
         if self.objection(job, space):
             return
         for level in space.levels[space.levels.index(reach) + 1 :]:
-            found = place(space, [job], level)
+            found = self.placed([job], space, level)
             if not isinstance(found, Infeasible):
                 option = "any" if level is Level.CLUSTER else level.name.lower()
                 why = f"TP leaves {_left(space, level)}"

@@ -1,20 +1,41 @@
 """Which GPUs each tensor-parallel group, pipeline stage and replica of a job takes. Pure.
 
 A TP group lies whole in one NVLink domain whenever all can; a domain with f free GPUs has room for f // tp of
-them, so that is decided exactly. Replicas then lie in as narrow units as they can (`bundles`, exact too for
-one job). Several jobs are placed the largest TP first, each whole. Where that fails, `assign` decides which
-domain gets what: bin packing with bins of several sizes. A search that reaches its limit says so.
+them, so that is decided exactly. Which group takes which stage of which replica is then searched for by what
+it costs (`search`), or replicas lie in as narrow units as they can where no cost is asked for (`bundles`,
+exact for one job). Several jobs are placed the largest TP first, each whole. Where that fails, `assign`
+decides which domain gets what: bin packing with bins of several sizes. A search that reaches its limit says
+so.
 Nodes of one product are preferred to nodes of several, of products the fastest. Ties go by natural order of
 names, so the order in which nodes are listed changes nothing.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, pairwise, product
 
 from wirewatch.core.hostlist import natural
-from wirewatch_lab.advice.placement.cluster import ClusterNode
+from wirewatch_lab.advice.placement.jobs import (
+    Infeasible,
+    PlacedGpu,
+    PlacedJob,
+    PlacementJob,
+    Replica,
+    TensorGroup,
+)
+from wirewatch_lab.advice.placement.layouts import LayoutCosts
+from wirewatch_lab.advice.placement.search import (
+    MOST_GROUPS,
+    MOST_REPLICAS,
+    Grid,
+    GroupSources,
+    bettered,
+    cheapest,
+    closest,
+    least,
+)
 from wirewatch_lab.advice.placement.space import WORDS, Bundle, Domain, Level, Nesting, Space, bundles
 from wirewatch_lab.advice.products import gpu_product
 
@@ -186,69 +207,6 @@ class _Search:
         yield from filled(0, kind.free)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementJob:
-    """`replicas` of a model in `pp` stages of `tp` GPUs each. `memory`: bytes that each GPU has to have."""
-
-    tp: int
-    pp: int = 1
-    replicas: int = 1
-    memory: float = 0.0
-
-    @property
-    def groups(self) -> int:
-        """TP groups in all."""
-        return self.pp * self.replicas
-
-    @property
-    def gpus(self) -> int:
-        """GPUs in all."""
-        return self.tp * self.groups
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedGpu:
-    """A GPU by its node and index."""
-
-    node: ClusterNode
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class TensorGroup:
-    """The GPUs of one TP group by rank. `level`: how far apart. `shares`: GPUs in each of its domains."""
-
-    gpus: tuple[PlacedGpu, ...]
-    level: Level
-    shares: tuple[int, ...]
-    domains: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """TP groups by stage. `level`: the narrowest that has all of its GPUs."""
-
-    stages: tuple[TensorGroup, ...]
-    level: Level
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedJob:
-    """A job with its replicas; `mixed`: they are on GPUs of several products."""
-
-    job: PlacementJob
-    replicas: tuple[Replica, ...]
-    mixed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """No placement; `proven`: there is none, else none was found."""
-
-    reason: str
-    proven: bool = True
-
-
 @dataclass(slots=True)
 class _Room:
     """Free GPUs of a domain by cell, with their places in the island, while groups are cut out of them."""
@@ -281,6 +239,13 @@ class _Room:
             taken += self._take(place, min(len(cell), count - len(taken)))
         return tuple(taken)
 
+    def give_back(self, group: Sequence[PlacedGpu]) -> None:
+        """The GPUs of a group are free again."""
+        for cell, left in zip(self.domain.cells, self.cells, strict=True):
+            ours = {gpu.index for gpu in group if gpu.node is cell.node}
+            left += [one for one in zip(cell.gpus, cell.places, strict=True) if one[0] in ours]
+            left.sort(key=lambda one: one[1])
+
     def _take(self, cell: int, count: int) -> list[PlacedGpu]:
         free = self.cells[cell]
         blocks: dict[int, list[tuple[int, int]]] = {}
@@ -291,28 +256,17 @@ class _Room:
         return [PlacedGpu(self.domain.cells[cell].node, index) for index, _ in taken]
 
 
+_Way = tuple[GroupSources, Sequence[Bundle]]
+"""What groups are taken from: each domain, then single groups over several, which are the bundles."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Where a job's TP groups come from, and which of these sources each replica takes them from.
+    """Groups that have no GPUs yet, by source, and the source of each replica's stages."""
 
-    `inside`: the domain of each source whose groups lie whole in it. `stretched`: GPUs by domain of each
-    source that is a single group over several. Positions count `inside` first.
-    """
-
-    inside: tuple[int, ...]
-    stretched: tuple[tuple[Level, tuple[tuple[int, int], ...]], ...]
-    replicas: tuple[Bundle, ...]
-    objective: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Sources:
-    """What TP groups are taken from. `room`: groups of each; `over`: groups that are sources themselves."""
-
-    room: Sequence[int]
-    paths: Sequence[Nesting]
-    spare: Sequence[int]
-    over: Sequence[Bundle] = ()
+    sources: tuple[TensorGroup, ...]
+    grid: Grid
+    objective: tuple[float, ...]
 
 
 @dataclass(slots=True)
@@ -321,11 +275,12 @@ class _Solver:
 
     space: Space
     reach: Level
+    costs: LayoutCosts | None
     rooms: list[_Room]
 
     @classmethod
-    def of(cls, space: Space, reach: Level) -> "_Solver":
-        return cls(space, reach, [_Room.of(domain) for domain in space.domains])
+    def of(cls, space: Space, reach: Level, costs: LayoutCosts | None) -> "_Solver":
+        return cls(space, reach, costs, [_Room.of(domain) for domain in space.domains])
 
     def run(
         self, jobs: Sequence[PlacementJob], limits: Sequence[Sequence[int]] | None = None
@@ -336,7 +291,7 @@ class _Solver:
             plan = self._best(job, None if limits is None else limits[number])
             if plan is None:
                 return None
-            placed.append(self._carried_out(job, plan))
+            placed.append(self._carried_out(job, plan, limits is None))
         return placed
 
     def _best(self, job: PlacementJob, limit: Sequence[int] | None) -> _Plan | None:
@@ -353,38 +308,103 @@ class _Solver:
         return min(known, key=lambda plan: plan.objective, default=None)
 
     def _plan(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Plan | None:
-        levels = self.space.levels
-        whole = self.reach is Level.DOMAIN
-        sources = self._whole(job, fitting, limit) if whole else self._stretched(job, fitting)
-        if sources is None or sum(sources.room) < job.groups:
-            return None
-        over = sources.over
-        replicas = bundles(sources.room, sources.paths, job.pp, job.replicas, spare=sources.spare)
-        stretched = tuple(
-            (levels[one.level], tuple((fitting[leaf], n) for leaf, n in one.parts)) for one in over
-        )
-        farthest = range(len(levels) - 1, 0, -1)
-        objective = (
-            *(sum(one.level >= level for one in over) for level in farthest),
-            *(sum(one.level >= level for one in replicas) for level in farthest),
-        )
-        return _Plan(tuple(fitting), stretched, replicas, objective)
+        """The best of all ways to cut the groups out of the domains; None where there is no room."""
+        if self.reach is Level.DOMAIN:
+            ways: list[_Way | None] = [self._whole(job, fitting, limit)]
+        else:
+            parts = [n for n in range(job.tp, 1, -1) if job.tp % n == 0] if self.costs else [job.tp]
+            ways = [self._stretched(job, fitting, n) for n in parts]
+        plans = [self._dealt(job, fitting, *way) for way in ways if way and sum(way[0].room) >= job.groups]
+        best = min(plans, key=lambda plan: plan.objective, default=None)
+        small = job.groups <= MOST_GROUPS and len(fitting) <= MOST_GROUPS
+        if best is None or self.costs is None or limit is not None or not small:
+            return best
+        return self._least(job, fitting, self.costs, best.objective[0]) or best
 
-    def _whole(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Sources:
+    def _least(
+        self, job: PlacementJob, fitting: Sequence[int], costs: LayoutCosts, below: float
+    ) -> _Plan | None:
+        """The best of all plans, where they are few and one costs less than `below`."""
+        free = [self.rooms[one].free for one in fitting]
+        groups = [one for one in self._groups(job, fitting, free) if math.isfinite(costs.of_replica([one]))]
+        takes = [
+            [dict(zip(one.domains, one.shares, strict=True)).get(n, 0) for n in fitting] for one in groups
+        ]
+
+        def of_replica(ways: Sequence[int]) -> float:
+            return costs.of_replica([groups[way] for way in ways])
+
+        def of_stage(ways: Sequence[int]) -> float:
+            return costs.of_stage([groups[way] for way in ways], job.pp)
+
+        grid = least(takes, free, job.replicas, job.pp, of_replica, of_stage, below)
+        return None if grid is None else _Plan(tuple(groups), grid, (0.0,))
+
+    def _groups(
+        self, job: PlacementJob, fitting: Sequence[int], free: Sequence[int]
+    ) -> Iterator[TensorGroup]:
+        """All groups, by how many GPUs each takes of each domain; none where they are too many."""
+        if self.reach is Level.DOMAIN:
+            every: Iterable[Sequence[int]] = ([job.tp * (n == one) for n in fitting] for one in fitting)
+        else:
+            most = [min(n, job.tp) for n in free]
+            few = math.prod(n + 1 for n in most) <= MOST_REPLICAS
+            every = product(*(range(n + 1) for n in most)) if few else ()
+        for taken in every:
+            if sum(taken) == job.tp:
+                parts = [(domain, n) for domain, n in zip(fitting, taken, strict=True) if n]
+                domains, shares = zip(*parts, strict=True)
+                group = TensorGroup((), Level.DOMAIN, shares, domains)
+                level = self.space.levels[self._width([group])]
+                if self.space.levels.index(level) <= self.space.levels.index(self.reach):
+                    yield replace(group, level=level)
+
+    def _dealt(
+        self, job: PlacementJob, fitting: Sequence[int], sources: GroupSources, over: Sequence[Bundle]
+    ) -> _Plan:
+        levels, costs = self.space.levels, self.costs
+        groups = tuple(TensorGroup((), Level.DOMAIN, (job.tp,), (one,)) for one in fitting)
+        for one in over:
+            leaves, shares = zip(*one.parts, strict=True)
+            domains = tuple(fitting[leaf] for leaf in leaves)
+            groups += (
+                TensorGroup((), levels[one.level], tuple(n * job.tp // sum(shares) for n in shares), domains),
+            )
+        farthest = range(len(levels) - 1, 0, -1)
+        stretched = tuple(float(sum(one.level >= level for one in over)) for level in farthest)
+        if costs is None:
+            grid = closest(sources, job.replicas, job.pp)
+            widths = [self._width(groups[source] for source in one) for one in grid]
+            objective = (*stretched, *(float(sum(one >= level for one in widths)) for level in farthest))
+            return _Plan(groups, grid, objective)
+
+        def price(grid: Grid) -> tuple[float, float]:
+            return costs.price([[groups[source] for source in one] for one in grid])
+
+        grid = cheapest(sources, job.replicas, job.pp, price)
+        return _Plan(groups, grid, (*price(grid), *stretched))
+
+    def _width(self, groups: Iterable[TensorGroup]) -> int:
+        """The narrowest level that has all of the groups, by its place among those of the space."""
+        units = zip(*(self.space.domains[n].units for one in groups for n in one.domains), strict=True)
+        return next(place for place, same in enumerate(units) if len(set(same)) == 1)
+
+    def _whole(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Way:
         """Each domain with as many groups as lie whole in it, and no more than its limit."""
         room = [self.rooms[one].free // job.tp for one in fitting]
         if limit is not None:
             room = [min(most, limit[one]) for most, one in zip(room, fitting, strict=True)]
         spare = [self.rooms[one].free - most * job.tp for most, one in zip(room, fitting, strict=True)]
-        return _Sources(room, self._paths(fitting), spare)
+        return GroupSources(room, self._paths(fitting), spare), ()
 
-    def _stretched(self, job: PlacementJob, fitting: Sequence[int]) -> _Sources | None:
-        """Domains with the groups that lie whole in them, then each group over several; None: no room."""
-        free = [self.rooms[one].free for one in fitting]
-        if sum(free) < job.gpus:
-            return None
+    def _stretched(self, job: PlacementJob, fitting: Sequence[int], parts: int) -> _Way | None:
+        """Domains with the groups that lie whole in them, then each group over several, in so many parts.
+
+        Returns None where there is no room.
+        """
+        free = [self.rooms[one].free * parts // job.tp for one in fitting]
         paths = self._paths(fitting)
-        found = bundles(free, paths, job.tp, job.groups, self.space.levels.index(self.reach))
+        found = bundles(free, paths, parts, job.groups, self.space.levels.index(self.reach))
         if len(found) < job.groups:
             return None
         counts = [0] * len(fitting)
@@ -397,55 +417,77 @@ class _Solver:
             for place, one in enumerate(over)
         ]
         every = [(n, *path[1:]) for n, path in enumerate([*paths, *outer])]
-        return _Sources([*counts, *(1 for _ in over)], every, [0] * len(every), over)
+        return GroupSources([*counts, *(1 for _ in over)], every), over
 
     def _paths(self, fitting: Sequence[int]) -> list[Nesting]:
         return [(place, *self.space.domains[one].units[1:]) for place, one in enumerate(fitting)]
 
-    def _carried_out(self, job: PlacementJob, plan: _Plan) -> PlacedJob:
-        """The plan with GPUs, which are then no longer free."""
-        wanted: dict[int, int] = {}
-        for bundle in plan.replicas:
-            for source, number in bundle.parts:
-                wanted[source] = wanted.get(source, 0) + number
-        groups: dict[int, list[TensorGroup]] = {}
-        for source, domain in enumerate(plan.inside):
-            if source in wanted:
-                cut = self.rooms[domain].cut(job.tp, wanted[source])
-                whole = (job.tp,)
-                groups[source] = [TensorGroup(gpus, Level.DOMAIN, whole, (domain,)) for gpus in cut]
-        for source, (level, parts) in enumerate(plan.stretched, len(plan.inside)):
-            gpus = tuple(gpu for domain, number in parts for gpu in self.rooms[domain].rest(number))
-            domains, shares = zip(*parts, strict=True)
-            groups[source] = [TensorGroup(gpus, level, shares, domains)]
-        queues = {source: iter(ready) for source, ready in groups.items()}
-        replicas = tuple(self._replica(one, queues) for one in plan.replicas)
-        used = {domain for one in replicas for stage in one.stages for domain in stage.domains}
+    def _carried_out(self, job: PlacementJob, plan: _Plan, anywhere: bool) -> PlacedJob:  # noqa: FBT001
+        """The plan with GPUs, which are then no longer free; `anywhere`: no other job waits for the rest."""
+        wanted = Counter(source for one in plan.grid for source in one)
+        ready: dict[int, list[TensorGroup]] = {}
+        # Groups that lie whole in a domain first: the others take what is left.
+        for source in sorted(wanted, key=lambda one: (len(plan.sources[one].domains), one)):
+            group, number = plan.sources[source], wanted[source]
+            if len(group.domains) == 1:
+                cut = self.rooms[group.domains[0]].cut(job.tp, number)
+            else:
+                parts = list(zip(group.domains, group.shares, strict=True))
+                cut = [
+                    tuple(gpu for domain, n in parts for gpu in self.rooms[domain].rest(n))
+                    for _ in range(number)
+                ]
+            ready[source] = [replace(group, gpus=gpus) for gpus in cut]
+        queues = {source: iter(groups) for source, groups in ready.items()}
+        grid = [[next(queues[source]) for source in one] for one in plan.grid]
+        if (
+            self.costs is not None
+            and anywhere
+            and any(domain.cells[0].node.rails for domain in self.space.domains)
+        ):
+            grid = self._on_rails(job, grid, self.costs)
+        levels = self.space.levels
+        replicas = tuple(Replica(tuple(one), levels[self._width(one)]) for one in grid)
+        used = {domain for one in grid for stage in one for domain in stage.domains}
         return PlacedJob(job, replicas, len({self.space.domains[one].product for one in used}) > 1)
 
-    def _replica(self, bundle: Bundle, queues: Mapping[int, Iterator[TensorGroup]]) -> Replica:
-        """The next groups of its sources; a stretched group may be wider than the stages are apart."""
-        stages = tuple(next(queues[source]) for source, number in bundle.parts for _ in range(number))
-        levels = self.space.levels
-        widest = max(bundle.level, *(levels.index(stage.level) for stage in stages))
-        return Replica(stages, levels[widest])
+    def _on_rails(
+        self, job: PlacementJob, grid: list[list[TensorGroup]], costs: LayoutCosts
+    ) -> list[list[TensorGroup]]:
+        """The same with groups exchanged where fewer messages then change their rail."""
+        if job.groups > MOST_GROUPS:
+            return grid
+        groups = [group for one in grid for group in one]
+        for domain in sorted({one.domains[0] for one in groups if len(one.domains) == 1}):
+            room = self.rooms[domain]
+            alike = TensorGroup((), Level.DOMAIN, (job.tp,), (domain,))
+            groups += [replace(alike, gpus=gpus) for gpus in room.cut(job.tp, room.free // job.tp)]
+        first = [[r * job.pp + s for s in range(job.pp)] for r in range(job.replicas)]
+        each = [1] * len(groups)
+        found, _ = bettered(each, first, lambda one: costs.price([[groups[n] for n in row] for row in one]))
+        used = {n for one in found for n in one}
+        for group in (group for n, group in enumerate(groups) if n not in used):
+            for domain in group.domains:
+                self.rooms[domain].give_back(group.gpus)
+        return [[groups[n] for n in one] for one in found]
 
 
 def place(
-    space: Space, jobs: Sequence[PlacementJob], reach: Level = Level.DOMAIN
+    space: Space, jobs: Sequence[PlacementJob], reach: Level = Level.DOMAIN, costs: LayoutCosts | None = None
 ) -> tuple[PlacedJob, ...] | Infeasible:
     """The jobs with their GPUs, in the order given.
 
     `space`: the free GPUs. `jobs`: one, or several that are placed side by side. `reach`: how far a TP group
-    may be stretched where not all of them fit into NVLink domains; a level of the space.
+    may be stretched where not all of them fit into NVLink domains; a level of the space. `costs`: of layouts
+    in the space, of which the least is sought; without them stages are as close as they can be.
     """
     order = sorted(range(len(jobs)), key=lambda one: (-jobs[one].tp, -jobs[one].memory, one))
     ordered = [jobs[one] for one in order]
-    placed, proven = _Solver.of(space, Level.DOMAIN).run(ordered), True
+    placed, proven = _Solver.of(space, Level.DOMAIN, costs).run(ordered), True
     if placed is None and len(jobs) > 1:
-        placed, proven = _assigned(space, ordered)
+        placed, proven = _assigned(space, ordered, costs)
     if placed is None and reach > Level.DOMAIN:
-        placed = _Solver.of(space, reach).run(ordered)
+        placed = _Solver.of(space, reach, costs).run(ordered)
         proven = len(jobs) == 1
     if placed is None:
         return Infeasible(_why(space, ordered, reach), proven)
@@ -455,7 +497,9 @@ def place(
     return tuple(back)
 
 
-def _assigned(space: Space, jobs: Sequence[PlacementJob]) -> tuple[list[PlacedJob] | None, bool]:
+def _assigned(
+    space: Space, jobs: Sequence[PlacementJob], costs: LayoutCosts | None
+) -> tuple[list[PlacedJob] | None, bool]:
     """The jobs, the largest TP first, where `assign` lets them; None, and whether it is proven."""
     fitting = [set(_eligible(space, job)) for job in jobs]
     kinds = [
@@ -466,7 +510,7 @@ def _assigned(space: Space, jobs: Sequence[PlacementJob]) -> tuple[list[PlacedJo
     if found.groups is None:
         return None, found.proven
     limits = list(zip(*found.groups, strict=True))
-    return _Solver.of(space, Level.DOMAIN).run(jobs, limits), True
+    return _Solver.of(space, Level.DOMAIN, costs).run(jobs, limits), True
 
 
 def _arithmetic(name: str) -> float:

@@ -13,7 +13,15 @@ from wirewatch.busbw.curves import CURVES, ReferenceCurve
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import FACTORS, PAIRWISE, factor
 from wirewatch.busbw.network import NetworkShare, network_share
-from wirewatch.busbw.profiles import NetworkProfile, NodeGroup, expect_between
+from wirewatch.busbw.profiles import (
+    LATENCY,
+    VAGUE,
+    NetworkKind,
+    NetworkProfile,
+    NodeGroup,
+    begins,
+    expect_between,
+)
 from wirewatch.busbw.references import LEAST_BYTES, Confidence, architecture
 from wirewatch.core import probe
 from wirewatch.core.types import Absent, Why, value_or
@@ -179,7 +187,12 @@ class CollectiveTimes:
             inside = self.estimate(op, Ranks(each), max(found.inside * size_bytes, 1.0), launch)
         if isinstance(inside, Absent):
             return inside
-        return _joined(inside, across, found.share * size_bytes / share.rate, share, launch)
+        wire, least = found.share * size_bytes / share.rate, 0.0
+        if op == probe.ALL_REDUCE:
+            layer = value_or(whole.network, ())[0].layer
+            kind = NetworkKind.ROCE if layer == "Ethernet" else NetworkKind.INFINIBAND
+            least = begins(LATENCY[kind], span.domains)
+        return _joined(inside, across, wire, share, max(least, HOST_JOB if launch == EAGER else 0.0))
 
     def _by_profile(
         self, network: NetworkProfile, op: str, span: Ranks, size_bytes: float, launch: str
@@ -190,12 +203,22 @@ class CollectiveTimes:
         arch = value_or(architecture(self._machine.conditions[0].group.gpus[0].name), "")
         group = NodeGroup(span.domains, each, arch, value_or(most, math.inf))
         due = expect_between(network, op, group, max(round(size_bytes), 1))
+        start = 0.0
         if isinstance(due, Absent):
-            return due
-        seconds = factor(op, span.ranks) * size_bytes / due.busbw
+            # Small messages of other collectives: they begin as an all_reduce does, and go on as large ones.
+            latency = network.latency or LATENCY.get(network.kind)
+            large = expect_between(network, op, group, probe.MIB << 6)
+            if latency is None or isinstance(large, Absent):
+                return due
+            start = latency / (2 if op == probe.SENDRECV else 1)
+            begun = "small messages begin as an all_reduce, and of a pair in half of it"
+            lines = (*large.derivation[:2], begun)
+            due = replace(large, confidence=Confidence.LOW, within=VAGUE, derivation=lines)
+        seconds = start + factor(op, span.ranks) * size_bytes / due.busbw
         seconds = max(seconds, HOST_JOB if launch == EAGER else 0.0)
         basis = EstimateBasis.REFERENCE if due.confidence is Confidence.PUBLISHED else EstimateBasis.DERIVED
-        return Estimate(seconds, basis, due.confidence, due.source, due.derivation[:2], due.within, "")
+        remarks = due.derivation[: 3 if start else 2]
+        return Estimate(seconds, basis, due.confidence, due.source, remarks, due.within)
 
     def floor(self, op: str, span: Ranks, launch: str = EAGER) -> Estimate | Absent:
         """The time of the smallest message."""
@@ -219,12 +242,11 @@ def _wrong(op: str, span: Ranks, size_bytes: float, launch: str) -> str:
 
 
 def _joined(
-    inside: Estimate | None, across: float, wire: float, share: NetworkShare, launch: str
+    inside: Estimate | None, across: float, wire: float, share: NetworkShare, least: float
 ) -> Estimate:
-    """Both at once: the slower decides, and the hops between domains come to it."""
+    """Both at once: the slower decides, and the hops between domains come to it; it takes `least` or more."""
     within = 0.0 if inside is None else inside.seconds
-    launched = HOST_JOB if launch == EAGER else 0.0
-    seconds = max(max(within, wire) + across - wire, launched)
+    seconds = max(max(within, wire) + across - wire, least)
     assumed = (
         f"assumes that NVLink inside each domain and {share.rate / 1e9:.1f} GB/s of each GPU between them "
         "work at once, that every domain is wired like this machine, and that switches between slow nothing"

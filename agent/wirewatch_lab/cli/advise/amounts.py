@@ -16,6 +16,10 @@ _COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 MOST_BYTES, MOST_COUNT = 1 << 50, 1e15
 
 
+_LATENT = re.compile(r"deepseek.?(v[23]|r1|coder.?v2)|kimi.?k2", re.ASCII | re.IGNORECASE)
+_LATENT_WHY = "its cache is one vector a token for all heads, and no cost here is right for it"
+
+
 class Bytes(click.ParamType[int]):
     """Bytes: K, M, G and KiB, MiB, GiB are powers of 1024, as in nccl-tests; KB, MB, GB powers of 1000."""
 
@@ -50,6 +54,8 @@ class ModelName(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         known = [one.name for one in SHAPES]
+        if _LATENT.search(value):
+            self.fail(f"{value[:40]!r} has latent attention (MLA): {_LATENT_WHY}", param, ctx)
         if value.lower() not in known and (meant := did_you_mean(value.lower(), known, "")):
             self.fail(f"no model {value[:40]!r} is known: {meant}", param, ctx)
         return super().convert(value, param, ctx)
@@ -60,6 +66,25 @@ def _size(found: re.Match[str]) -> int:
     unit: int = base ** _POWERS[(found[3] or "").upper()]
     part = found[2] or ""
     return int(found[1]) * unit + (int(part) * unit // 10 ** len(part) if part else 0)
+
+
+def refused(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return an option that is refused in words: a layout with it cannot be costed."""
+
+    def refuse(_context: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(
+                f"--{name}: {what} is neither placed nor costed here; give the job without"
+            )
+
+    return click.option(f"--{name}", callback=refuse, expose_value=False, hidden=True)
+
+
+EXPERTS_OR_CONTEXT = (
+    refused("ep", "expert parallelism (all-to-alls of unevenly chosen experts)"),
+    refused("cp", "context parallelism (keys and values passed round a ring)"),
+)
+"""Kinds of parallelism that no cost here is right for."""
 
 
 def options(
@@ -73,3 +98,21 @@ def options(
         return command
 
     return add
+
+
+def compared(least: float, most: float) -> str:
+    """Return a difference between two shares in words, or that it is not decided."""
+    if least <= 0 <= most:
+        return "the same" if least == most else f"not decided: {between(least, most)}"
+    return f"{shares(*sorted((abs(least), abs(most))))} {'more' if least > 0 else 'less'}"
+
+
+def between(least: float, most: float) -> str:
+    """Return two shares on both sides of 0."""
+    return f"between {round(least * 100):+d} and {round(most * 100):+d} %"
+
+
+def shares(least: float, most: float) -> str:
+    """Return two shares, one where they look alike."""
+    ends = dict.fromkeys(f"{one * 100:.0f}" for one in (least, most))
+    return f"{' to '.join(ends)} %"

@@ -1,5 +1,6 @@
 """`wirewatch advise cost`: what collectives cost here, and what they make of a token or a training step."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +23,21 @@ from wirewatch.core.words import GB, MICRO, UNKNOWN
 from wirewatch_lab.advice.cost import document
 from wirewatch_lab.advice.cost.answer import CostQuestion, cost
 from wirewatch_lab.advice.cost.cliff import AXIS, CliffStep, bars, plotted
-from wirewatch_lab.advice.cost.tokens import FREE, Served
+from wirewatch_lab.advice.cost.tokens import FREE, WORTHWHILE, Served
 from wirewatch_lab.advice.cost.training import ENOUGH, TORCH_BUCKET
 from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.shapes import HEAD, OPTIONS, SHAPES, TRAINED, WIDTHS, ModelShape, plain_shape
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
-from wirewatch_lab.cli.advise.amounts import Bytes, Count, ModelName, options
+from wirewatch_lab.cli.advise.amounts import (
+    EXPERTS_OR_CONTEXT,
+    Bytes,
+    Count,
+    ModelName,
+    between,
+    compared,
+    options,
+    shares,
+)
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.grids import Numbers
 from wirewatch_lab.cli.texts import written
@@ -37,6 +47,8 @@ SIZES = (16 * KIB, MIB, 8 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB)
 MOST_NODES, MOST_TOKENS, MOST_LAYERS, MOST_HIDDEN = 4096, 1 << 30, 10_000, 1 << 20
 BAR = 40
 """Characters of the longest bar of the cliff."""
+FEW, MANY = 3, 6
+"""Rows of a first answer where there are two tables, and one."""
 MODEL = "give --model, or --layers, --hidden and --parameters"
 
 
@@ -94,6 +106,7 @@ _model_options = options(
 
 
 _work_options = options(
+    *EXPERTS_OR_CONTEXT,
     click.option(
         "--dtype", type=click.Choice(list(WIDTHS)), default="bfloat16", show_default=True,
         help="Of weights; activations, keys and values have 16 bits or more.",
@@ -144,6 +157,7 @@ def cost_command(**given: Any) -> None:
 
     Exit codes: 0 done, 64 wrong usage, 78 where this node cannot be read. Nothing is judged.
     """
+    explicit = bool(given["sizes"] or given["ops"] or given["gpus"])
     chosen = ChosenMachine(**{name: given.pop(name) for name in ChosenMachine.__slots__})
     model = _Model(*(given.pop(option) for option in _OF_MODEL))
     plot, explain, as_json = (given.pop(name) for name in ("plot", "explain", "as_json"))
@@ -157,7 +171,7 @@ def cost_command(**given: Any) -> None:
     if as_json:
         click.echo(document.COST.dump_json(made, indent=1).decode())
     else:
-        click.echo(cost_text(made, collectives=asked.by_size, explain=explain))
+        click.echo(cost_text(made, collectives=asked.by_size and (explicit or explain), explain=explain))
 
 
 _OF_MODEL = ("model", "layers", "hidden", "parameters", "kv_heads", "experts", "active")
@@ -217,7 +231,8 @@ def _draw(made: document.CostDocument, path: Path) -> None:
 def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) -> str:
     """Return the answer for people, a sentence first; `collectives`: with times and algorithms by size."""
     serving, training = made.serving, made.training
-    row = next((one for one in serving.decode if one.tp == serving.tp), None) if serving else None
+    rows = serving.decode if serving else ()
+    row = next((one for one in rows if serving and (one.tp, one.pp) == (serving.tp, serving.pp)), None)
     judged = next(one for one in row.launches if one.launch == serving.judged_by) if row and serving else None
     known_times = [one for one in made.times if one.seconds is not None and one.launch == EAGER]
     by_size = sorted(known_times, key=lambda one: one.size_bytes)
@@ -225,12 +240,12 @@ def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) 
     answered = [one for one in (*by_size[:1], largest) if one is not None]
     filled = serving.prefill if serving else ()
     drawn = zip(made.cliff, bars(made.cliff, BAR), strict=True)
-    ends = serving and serving.stops and serving.best
-    gains = _gains(made, serving, serving.stops or 0, serving.best or 0) if serving and ends else ""
+    gains = [_gains(made, serving, serving.stops), _stages(serving)] if serving and serving.stops else []
     return written(
         "cost.j2", made, collectives=collectives, explain=explain, chosen=row, judged=judged,
-        answered=answered, gains=gains, decode=[_decoded(one) for one in serving.decode] if serving else [],
-        prefill=[(str(one.tp), _size(one.message_bytes), _reductions(one), *_cells(one)) for one in filled],
+        answered=answered, gains=list(filter(None, gains)),
+        decode=[_decoded(one) for one in _first(rows, FEW if filled else MANY, explain=explain)],
+        prefill=[_filled(one) for one in _first(filled, FEW, explain=explain)],
         schemes="\n".join(_schemes(training)) if training else "",
         cliff=[_step(step, bar) for step, bar in drawn], times=list(_times(made)),
         unknown=_unknown(made.times), algorithms=list(_algorithms(made)), nvls=_on_the_links(made),
@@ -239,30 +254,75 @@ def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) 
     )  # fmt: skip
 
 
-def _gains(made: document.CostDocument, one: document.ServingCost, stops: int, best: int) -> str:
-    """Return where decode stops gaining, and the share that the last doubling before that saves."""
-    fitting = ((row.tp, found) for row in one.decode for found in row.launches if row.fits is not False)
-    judged = ((tp, found.step) for tp, found in fitting if found.launch == one.judged_by)
-    steps = {tp: step for tp, step in judged if step is not None}
-    half = steps.get(stops // 2)
-    saves = "" if half is None else f", where doubling saves {1 - steps[stops] / half:.0%} of a token's time"
-    if stops == max(steps):
+def _gains(made: document.CostDocument, one: document.ServingCost, stops: int) -> str:
+    """Return where decode stops gaining by TP, as far as the errors of its times let that be decided."""
+    steps = {row.tp: found for row, found in _judged(one) if row.pp == 1 and row.fits is not False}
+    known = {tp: found for tp, found in steps.items() if found.step is not None}
+    if len(known) == 1:
+        return f"Of these TP degrees the model fits, or its time is known, at TP {stops} alone."
+    half, twice = known.get(stops // 2), known.get(2 * stops)
+    saved = (
+        ""
+        if half is None
+        else f", where doubling saves {shares(*_saves(half, known[stops]))} of a token's time"
+    )
+    if twice is None:
         here = "in one machine" if made.nodes > 1 and stops <= made.gpus else "here"
-        last = f"the most {here}" if stops == one.decode[-1].tp else "the most that is known here"
-        return f"Decode still gains at TP {stops}, {last}{saves}."
-    fastest = "" if best == stops else f"; TP {best} is the fastest"
-    if stops == min(steps):
-        return f"Decode gains less than a tenth beyond TP {stops}{fastest}."
-    return f"Decode gains up to TP {stops}{saves}, and less than a tenth beyond{fastest}."
+        last = f"the most {here}" if stops == max(steps) else "the most that is known here"
+        return f"Decode still gains at TP {stops}, {last}{saved}."
+    gains = f"Decode gains up to TP {stops}{saved}; " if half else ""
+    least, most = _saves(known[stops], twice)
+    if most < WORTHWHILE:
+        return f"{gains or 'Decode gains '}less than a tenth beyond{'' if half else f' TP {stops}'}."
+    ask = f"whether TP {2 * stops} gains more than TP {stops} is not decided"
+    return f"{gains}{ask if half else f'W{ask[1:]}'}: a token takes {between(-most, -least)}."
+
+
+def _stages(one: document.ServingCost) -> str:
+    """Return how stages on several machines compare with the widest TP over as many GPUs, empty without."""
+    staged = [(row, found) for row, found in _judged(one) if row.pp > 1 and found.step is not None]
+    if not staged:
+        return ""
+    row, found = staged[0]
+    name = f"TP {row.tp} x PP {row.pp} takes {(found.step or 0) * 1e3:.2f} ms a token"
+    wide = [two for other, two in _judged(one) if other.tp == row.tp * row.pp and two.step is not None]
+    fits = "" if row.fits is not False else "; it does not fit"
+    if not wide:
+        return f"{name}, of one sequence{fits}."
+    beside = compared(*(-share for share in _saves(wide[0], found)[::-1]))
+    many = f"its stages serve {row.pp} batches at once"
+    return f"{name}, beside TP {row.tp * row.pp} {beside}{fits}; {many}."
+
+
+def _judged(one: document.ServingCost) -> Iterator[tuple[document.PassRow, document.LaunchCost]]:
+    return ((row, found) for row in one.decode for found in row.launches if found.launch == one.judged_by)
+
+
+def _saves(one: document.LaunchCost, other: document.LaunchCost) -> tuple[float, float]:
+    """Return by what share of one step another is shorter, at least and at most."""
+    first, second = one.step or math.inf, other.step or math.inf
+    off = (one.error or 0.0) + (other.error or 0.0)
+    return (first - second - off) / first, (first - second + off) / first
+
+
+def _first(rows: Sequence[document.PassRow], most: int, *, explain: bool) -> Sequence[document.PassRow]:
+    """Return the rows of a first answer: the widest that fit."""
+    fitting = [row for row in rows if row.fits is not False] or rows
+    return rows if explain or len(rows) <= most else fitting[-most:]
 
 
 def _decoded(row: document.PassRow) -> tuple[str, ...]:
     """Return a TP degree of decode as cells."""
     fits = "" if row.fits is not False else " (too much)"
     return (
-        str(row.tp), f"{row.held / GB:.1f}{fits}", UNKNOWN if row.work is None else f"{row.work * 1e3:.2f}",
-        _reductions(row), *_cells(row),
+        str(row.tp) if row.pp == 1 else f"{row.tp} x PP {row.pp}", f"{row.held / GB:.1f}{fits}",
+        UNKNOWN if row.work is None else f"{row.work * 1e3:.2f}", _reductions(row), *_cells(row),
     )  # fmt: skip
+
+
+def _filled(row: document.PassRow) -> tuple[str, ...]:
+    """Return a TP degree of prefill as cells."""
+    return str(row.tp), _size(row.message_bytes), _reductions(row), *_cells(row)
 
 
 def _reductions(row: document.PassRow) -> str:

@@ -24,13 +24,14 @@ from wirewatch_lab.advice.placement.cluster import (
     read_cluster,
     with_slurm_topology,
 )
-from wirewatch_lab.advice.placement.layouts import Workload, layout_cost
-from wirewatch_lab.advice.placement.proposals import CostedLayout, Proposals, title
-from wirewatch_lab.advice.placement.solver import Infeasible, PlacedJob, PlacementJob, place
+from wirewatch_lab.advice.placement.jobs import Infeasible, PlacedJob, PlacementJob
+from wirewatch_lab.advice.placement.layouts import LayoutCost, LayoutCosts, Workload, layout_cost
+from wirewatch_lab.advice.placement.proposals import AS_WELL, CostedLayout, Proposals, title
+from wirewatch_lab.advice.placement.solver import place
 from wirewatch_lab.advice.placement.space import Level, Space
 from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
 from wirewatch_lab.advice.shell import ranges
-from wirewatch_lab.cli.advise.amounts import Count, ModelName, options
+from wirewatch_lab.cli.advise.amounts import EXPERTS_OR_CONTEXT, Count, ModelName, compared, options
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, studies
 from wirewatch_lab.cli.texts import written
 
@@ -48,6 +49,7 @@ NOTE = "GPUs in use and the node's health were not looked at: `wirewatch check` 
 NOTHING_NEAR = "nothing near it fits either: no other TP, no other number of stages or replicas"
 _FORMS = ("nodelist", "hostfile", "rankfile", "devices")
 _SIZES = re.compile(r"(tp|pp|replicas|dp)=(\d{1,6})", re.ASCII)
+_OTHERS = re.compile(r"\b(ep|cp)=", re.ASCII | re.IGNORECASE)
 _COUNT = WholeNumber(1, MOST)
 Several = tuple[int, int, int]
 
@@ -62,6 +64,8 @@ class GroupSizes(click.ParamType[Several]):
     ) -> Several:
         if isinstance(value, tuple):
             return value
+        if other := _OTHERS.search(value):
+            self.fail(f"{other[1]}: neither placed nor costed here; give the job without", param, ctx)
         given: dict[str, int] = {}
         for part in value.split(","):
             found = _SIZES.fullmatch(part.strip().lower())
@@ -79,6 +83,7 @@ _of_the_job = options(
     click.option("--tp", type=_COUNT, help="GPUs of a tensor-parallel group."),
     click.option("--pp", type=_COUNT, default=1, show_default=True, help="Pipeline stages."),
     click.option("--replicas", type=_COUNT, help="Copies that serve beside each other; 1 by default."),
+    *EXPERTS_OR_CONTEXT,
     click.option("--dp", type=_COUNT, help="The same of one training job: data-parallel ranks."),
     click.option(
         "--group", "groups", type=GroupSizes(), multiple=True,
@@ -134,6 +139,7 @@ _of_the_model = options(
 _of_the_output = options(
     click.option("--print", "form", type=click.Choice(_FORMS), help="Print only this, for a launcher."),
     click.option("--all", "every", is_flag=True, help="A line for every stage, however many there are."),
+    click.option("--explain", is_flag=True, help="All remarks, costs and what they stand on."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document."),
 )
 
@@ -167,7 +173,7 @@ def placement(
     tp: int | None, pp: int, replicas: int | None, dp: int | None, groups: tuple[Several, ...],
     nodes: Path | None, slurm_topology: Path | None, degraded: bool, tp_across: str | None,  # noqa: FBT001
     model: str | None, parameters: float | None, dtype: str, training: bool, tokens: int | None,  # noqa: FBT001
-    kv_tokens: int, headroom: float, graph: bool, form: str | None, every: bool, as_json: bool,  # noqa: FBT001
+    kv_tokens: int, headroom: float, graph: bool, form: str | None, every: bool, explain: bool, as_json: bool,  # noqa: FBT001
     **machine: object,
 ) -> None:  # fmt: skip
     """Say which GPUs of which nodes a job's TP groups, pipeline stages and replicas take.
@@ -195,10 +201,10 @@ def placement(
     jobs = tuple(proposals.job(*one) for one in sizes)
     ask = _Ask(proposals, space, jobs, _reach(tp_across, space), training or dp is not None, notes)
     against = ask.objection()
-    found = Infeasible(against) if against else place(space, jobs, ask.reach)
+    found = Infeasible(against) if against else place(space, jobs, ask.reach, LayoutCosts(space, workload))
     if form is not None:
         context.exit(_printed(form, ask, found))
-    context.exit(_answer(ask, found, as_json=as_json, every=every))
+    context.exit(_answer(ask, found, as_json=as_json, every=every, explain=explain or every))
 
 
 def _sizes(
@@ -286,10 +292,13 @@ def _refused(ask: _Ask, others: Sequence[CostedLayout]) -> Iterator[str]:
             yield f"memory is enough from {layout} on: {enough.gpus} GPUs like these"
 
 
-def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bool, every: bool) -> int:
+def _answer(
+    ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bool, every: bool, explain: bool
+) -> int:
     """The whole answer, and the exit code."""
     proposals, space, workload = ask.proposals, ask.space, ask.proposals.workload
     others: list[CostedLayout] = []
+    chosen: LayoutCost | None = None
     placed: tuple[document.JobPlacement, ...] = ()
     remarks = [*ask.notes, *document.cluster_remarks(proposals.cluster, space, degraded=proposals.degraded)]
     if isinstance(found, Infeasible):
@@ -297,12 +306,13 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
         remarks = [*_refused(ask, others), *remarks]
     else:
         costs = [layout_cost(space, one, workload) for one in found]
+        chosen = costs[0]
         placed = tuple(
             document.job_placement(one, cost, workload) for one, cost in zip(found, costs, strict=True)
         )
         others = list(proposals.beside(found[0], space)) if len(found) == 1 else []
         remarks = [*document.placed_remarks(space, found), *remarks]
-    entries = [document.layout_entry(one, workload) for one in others]
+    entries = [document.layout_entry(one, workload, chosen) for one in others]
     refused = isinstance(found, Infeasible)
     made = document.document(
         time.time(), found, placed, document.summary(proposals.cluster, space, degraded=proposals.degraded),
@@ -312,24 +322,28 @@ def _answer(ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bo
     if as_json:
         click.echo(document.PLACEMENT.dump_json(made, indent=1).decode())
     else:
-        click.echo(placement_text(made, ask.jobs, every=every))
+        click.echo(placement_text(made, ask.jobs, every=every, explain=explain))
     return INFEASIBLE if refused else FEASIBLE
 
 
 MOST_ROWS = 32
 """Stages that get a line each; more are shown by nodes that are used alike."""
 MOST_SOURCES = 6
+LINES, FEW, OTHERS = 15, 4, 8
+"""Lines of a first answer, at most of its stages, and beside stages, remarks and costs."""
 
 
-def placement_text(made: document.PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool) -> str:
-    """Return the whole text: verdict, placement, remarks, costs, what a launcher takes."""
+def placement_text(
+    made: document.PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool, explain: bool
+) -> str:
+    """Return the text: verdict, placement, remarks, costs, what a launcher takes; short unless `explain`."""
 
     def stages(
         job: document.JobPlacement, where: Mapping[document.LevelName, str]
     ) -> list[tuple[str, ...]] | None:
         """Return a row for each stage; None where they are too many."""
         rows = [(r, s, stage) for r, one in enumerate(job.placed) for s, stage in enumerate(one.stages)]
-        if len(rows) > MOST_ROWS and not every:
+        if len(rows) > (MOST_ROWS if explain else FEW) and not every:
             return None
         return [(str(r), str(s), _nodes(stage.nodes), where[stage.level]) for r, s, stage in rows]
 
@@ -337,17 +351,19 @@ def placement_text(made: document.PlacementDocument, jobs: Sequence[PlacementJob
     chosen = [(job, job.cost) for job in made.jobs if job.cost is not None]
     costs = [*(cost for _, cost in chosen), *(one.cost for one in entries)]
     rows = [(title(job.tp, job.pp, job.replicas), *_cost(cost), "this one") for job, cost in chosen]
-    whys = [f"{one.why}: {one.asks}" if one.asks else one.why for one in entries]
-    rows += [
-        (title(a.tp, a.pp, a.replicas), *_cost(a.cost), why) for a, why in zip(entries, whys, strict=True)
-    ]
+    rows += [(title(one.tp, one.pp, one.replicas), *_cost(one.cost), _beside(one)) for one in entries]
+    if not explain and len(made.jobs) == 1:
+        job = made.jobs[0]
+        used = min(len(job.placed) * job.pp, FEW) + min(len(made.remarks), 2) + any(one.why for one in costs)
+        rows = rows[: LINES - OTHERS - used]
     return written(
         "placement.j2", made, asked=" and ".join(title(job.tp, job.pp, job.replicas) for job in jobs),
         gpus=sum(job.tp * job.pp * job.replicas for job in made.jobs),
         nodes=len({one.node for job in made.jobs for r in job.placed for s in r.stages for one in s.nodes}),
         title=title, stages=stages, alike=lambda job: list(_alike(job)),
         levels=lambda job: Counter(replica.level for replica in job.placed),
-        costs=costs, rows_of_costs=rows, most_sources=MOST_SOURCES,
+        costs=costs, rows_of_costs=rows, most_sources=MOST_SOURCES if explain else 0, explain=explain,
+        few=FEW,
         sources=list(dict.fromkeys(line for cost in costs for line in (*cost.sources, *cost.remarks))),
     )  # fmt: skip
 
@@ -374,6 +390,16 @@ def _nodes(nodes: Sequence[document.NodeGpus]) -> str:
     return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
 
 
+def _beside(one: document.LayoutEntry) -> str:
+    """Return what it is beside the placed one: no firmer than both costs are."""
+    why = f"{one.why}: {one.asks}" if one.asks else one.why
+    if one.least_difference is None or one.most_difference is None:
+        return why
+    return f"{compared(one.least_difference, one.most_difference)}{'' if why == AS_WELL else f'; {why}'}"
+
+
 def _cost(cost: document.CostEntry) -> tuple[str, ...]:
-    parts = (cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds)
+    parts = (
+        cost.tensor_seconds, cost.pipeline_seconds, cost.data_seconds, cost.seconds, cost.error_seconds
+    )  # fmt: skip
     return tuple(f"{one * 1e3:.2f}" if one is not None else "not known" for one in parts)
