@@ -8,6 +8,8 @@ from statistics import median
 
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.statistics import grouped, spread
+from wirewatch_fleet.pairs.alone import CollisionLoss, by_runs_alone, collisions
+from wirewatch_fleet.pairs.crowd import unseen
 from wirewatch_fleet.pairs.model import (
     MeasuredRound,
     NamedPart,
@@ -51,11 +53,15 @@ class TypicalRate:
 class Assessment:
     """All that is known. `thin`: members with too few runs that say something of them; `silent`: without any.
 
+    `unconfirmed`: named but for runs alone; `unseen`: members that were slow in all runs, each of which others
+    may have slowed, the likeliest first. `collisions`: what all lose when they run at once.
+
     `spread`: standard deviation of healthy members, as a share; `seen_from`: the loss of a node from which on
     it is named after so many rounds. Both None where nothing was measured.
     """
 
     named: tuple[NamedPart, ...]
+    unconfirmed: tuple[NamedPart, ...]
     suspects: tuple[NamedPart, ...]
     members: tuple[MemberPace, ...]
     thin: tuple[str, ...]
@@ -63,6 +69,13 @@ class Assessment:
     typical: tuple[TypicalRate, ...]
     spread: float | None
     seen_from: float | None
+    collisions: tuple[CollisionLoss, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> tuple[NamedPart, ...]:
+        """All that is slow so far, and not named."""
+        return (*self.unconfirmed, *self.suspects)
 
 
 def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits) -> Assessment:
@@ -76,10 +89,15 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
     first = surveys[0] if surveys else None
     paces = _paces(fleet, rounds, first)
     silent = tuple(one.name for one in paces if one.runs >= SILENT and not one.answered)
-    named = _parts((survey.named, survey) for survey in surveys)
-    suspects = _parts((survey.suspects, survey) for survey in surveys)
+    borne = [(by_runs_alone(survey, limits), survey) for survey in surveys]
+    named = _parts((one.named, survey) for one, survey in borne)
+    unconfirmed = _parts((one.unconfirmed, survey) for one, survey in borne)
+    suspects = _parts((one.suspects, survey) for one, survey in borne)
+    bad = frozenset(
+        part.place.name for part in (*named, *unconfirmed, *suspects) if part.place.kind is PartKind.NODE
+    )
     return Assessment(
-        named, suspects, paces,
+        named, unconfirmed, suspects, paces,
         tuple(
             one.name for one in paces
             if one.name not in silent and _thin(one.name, first, limits, len(names))
@@ -91,6 +109,10 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
         ),
         None if first is None else -math.expm1(-first.spread.deviation(1)),
         None if first is None else _seen_from(first, limits, len(names)),
+        tuple(one for survey in surveys for one in collisions(survey, rounds, bad)),
+        tuple(dict.fromkeys(
+            name for survey in surveys for name, _ in unseen(survey.ends, survey.crowded, survey.slow) if name not in bad
+        )),
     )  # fmt: skip
 
 
@@ -139,7 +161,7 @@ def _loss(way: Way, judged: JudgedPart) -> WayLoss:
     sure = SURE * judged.error
     return WayLoss(
         way, _share(judged.loss), _share(judged.loss - sure), _share(judged.loss + sure),
-        judged.slow, judged.rounds, len(judged.partners), judged.deviations,
+        judged.slow, judged.rounds, len(judged.partners), judged.deviations, judged.alone, judged.alone_slow,
     )  # fmt: skip
 
 
@@ -181,9 +203,11 @@ def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) ->
         return False
     ends: list[tuple[str, Way]] = [end for end in ((name, way) for way in Way) if end in survey.ends]
     judged = [survey.nodes[end] for end in ends]
-    partners = min(limits.first, members - 1)
+    # Where many runs say nothing of their ends, fewer that do must do.
+    enough = limits.first - bool(survey.crowded)
+    partners = min(enough, members - 1)
     return any(
-        one.rounds < limits.first or len(one.partners) < partners for one in judged
+        one.rounds < enough or len(one.partners) < partners for one in judged
     ) or len(ends) < min(2, len(survey.ways))  # fmt: skip
 
 
