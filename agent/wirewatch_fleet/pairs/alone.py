@@ -63,7 +63,9 @@ def by_runs_alone(survey: Survey, limits: PairLimits) -> Sorted:
                 standing = standing if standing is Standing.CLEARED else Standing.OPEN
         if standing is Standing.CLEARED:
             continue
-        into = made.suspects if not named else made.named if standing is Standing.CONFIRMED else made.unconfirmed
+        into = (
+            made.suspects if not named else made.named if standing is Standing.CONFIRMED else made.unconfirmed
+        )
         into.append(found)
     return made
 
@@ -101,7 +103,7 @@ def _limit(one: Found, survey: Survey) -> float:
 
 
 def _alone(one: Found, survey: Survey, bad: Mapping[object, Found]) -> tuple[int, int, int]:
-    """Slow runs alone, runs alone, and partners in them; without runs with a partner that is as slow itself."""
+    """Count slow runs alone, runs alone, and their partners; a run with a partner as slow does not count."""
     place, limit = one.place, _limit(one, survey)
     slow, partners = [], set()
     for seen in survey.every:
@@ -163,10 +165,14 @@ def collisions(
             for some in (survey.every, again)
         )
         shared = [one for one in every if one.full]
-        alone = [one for one in every if one.quiet and not one.queue_pairs] or [one for one in every if one.quiet]
+        alone = [one for one in every if one.quiet and not one.queue_pairs] or [
+            one for one in every if one.quiet
+        ]
         if not shared:
             continue
-        rate = _mean(alone) or math.exp(max(one.logs[r] + one.losses[r] for one in shared for r in one.losses))
+        rate = _mean(alone) or math.exp(
+            max(one.logs[r] + one.losses[r] for one in shared for r in one.losses)
+        )
         mean = _mean(more)
         yield CollisionLoss(
             measure, across, max(0.0, 1 - _mean(shared) / rate), rate,

@@ -1,4 +1,4 @@
-"""Runs that are slow together: links that pairs of a round share, or other traffic, and no node's doing. Pure.
+"""Runs that are slow together, by links that pairs of a round share or by other traffic. Pure.
 
 Pairs that run at once are independent only where their routes share no link. Where flows are hashed onto
 links (ECMP) some meet on one, in each round others; then a slow run says nothing of its ends, and a whole one
@@ -22,6 +22,7 @@ OFTEN, LEAST = 0.1, 3
 """Share of the runs that are slow at no end that always is, and how many, from which on a kind is crowded."""
 ALWAYS = 0.75
 """Share of its runs in which an end is slow that may be slow itself."""
+PAIR = 2
 OUTSIDE = 0.5
 """How much less often runs outside of a group are slow than its own where the group is slow itself."""
 
@@ -56,7 +57,9 @@ def crowds(
     return found
 
 
-def _crowded(some: Iterable[Observation], rail: str, always: Collection[tuple[End, str]], slow: float) -> bool:
+def _crowded(
+    some: Iterable[Observation], rail: str, always: Collection[tuple[End, str]], slow: float
+) -> bool:
     free = [
         one.losses[rail] > slow for one in some
         if one.explained(rail) <= 0 and not any((end, rail) in always for end in one.ends)
@@ -73,9 +76,9 @@ def _slow_share(some: Iterable[Observation], rail: str, limit: float) -> float:
 def unseen(
     ends: Mapping[End, Sequence[Observation]], found: frozenset[Crowd], slow: float
 ) -> list[tuple[str, int]]:
-    """Members that no run alone and no whole one shows, on a rail and in a direction in which all are crowded.
+    """Return members of which no run alone and no whole one is known, on a rail and in a direction.
 
-    Each with how many slow runs it had there; who was slow oftenest comes first.
+    Each has with it how many slow runs it had there. Who was slow oftenest comes first.
     """
     most: dict[str, int] = {}
     for (name, _), some in ends.items():
@@ -89,17 +92,22 @@ def unseen(
 
 def stands_out(
     place: SlowPlace, some: Sequence[Observation], every: Sequence[Observation], limit: float,
-    leafs: Mapping[str, str],
+    leafs: Mapping[str, str], doubtful: Collection[str],
 ) -> bool:  # fmt: skip
-    """Whether runs of a rail or leaf are slow far oftener than like runs that do not touch it."""
+    """Whether runs of a rail or leaf are slow far oftener than like runs that do not touch it.
+
+    Runs of other `doubtful` leafs are no measure of that. Where all leafs are doubtful, those count. Of two
+    leafs there are no others, and nobody can say that either stands out.
+    """
+    inside = OUTSIDE * _slow_share(some, place.rail, limit)
     if place.kind is PartKind.RAIL:
         others = [loss > limit for one in some for rail, loss in one.losses.items() if rail != place.rail]
-        outside = sum(others) / len(others)
-    else:
-        apart = (
-            one for one in every
-            if one.across and one.explained(place.rail) <= 0
-            and place.name not in {leafs[one.sender], leafs[one.receiver]}
-        )  # fmt: skip
-        outside = _slow_share(apart, place.rail, limit)
-    return outside <= OUTSIDE * _slow_share(some, place.rail, limit)
+        return sum(others) <= inside * len(others)
+    if len({*leafs.values()}) <= PAIR:
+        return True
+    across = [one for one in every if one.across and one.explained(place.rail) <= 0]
+    for but in ({place.name, *doubtful}, {place.name}):
+        apart = [one for one in across if not but & {leafs[one.sender], leafs[one.receiver]}]
+        if apart:
+            return _slow_share(apart, place.rail, limit) <= min(inside, OFTEN)
+    return False

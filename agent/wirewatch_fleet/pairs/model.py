@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -77,9 +77,7 @@ class PairRound:
         used = Counter(leaf for pair in self.pairs for leaf in {leafs.get(name, "") for name in pair})
         if used[""]:
             return frozenset()
-        return frozenset(
-            pair for pair in self.pairs if all(used[leafs[name]] == 1 for name in pair)
-        )
+        return frozenset(pair for pair in self.pairs if all(used[leafs[name]] == 1 for name in pair))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +197,16 @@ class PairLimits:
     queue_pairs: int = 0
 
 
-def asked_limits(percent: float, rounds: int) -> PairLimits:
-    """The limits of a command: name what is so many percent slower, after so many rounds at most."""
-    return PairLimits(least=percent / 100, first=min(rounds, PairLimits().first), most=rounds)
-
-
 DEFAULT_LIMITS = PairLimits()
+
+
+def asked_limits(percent: float, rounds: int, queue_pairs: int = 0) -> PairLimits:
+    """The limits of a command: name what is so many percent slower, after so many rounds at most.
+
+    Where fewer are asked for than it takes to suspect anything, none follow in which pairs run alone.
+    """
+    usual, enough = DEFAULT_LIMITS, rounds >= DEFAULT_LIMITS.first
+    return replace(
+        usual, least=percent / 100, first=min(rounds, usual.first), most=rounds,
+        quiet=usual.quiet if enough else 0, queue_pairs=queue_pairs if enough else 0,
+    )  # fmt: skip

@@ -53,15 +53,14 @@ class TypicalRate:
 class Assessment:
     """All that is known. `thin`: members with too few runs that say something of them; `silent`: without any.
 
-    `unconfirmed`: named but for runs alone; `unseen`: members that were slow in all runs, each of which others
-    may have slowed, the likeliest first. `collisions`: what all lose when they run at once.
+    `unconfirmed`: named but for runs alone. `unseen`: members that others may have slowed in each of their
+    runs, the likeliest first. `collisions`: what all lose when they run at once.
 
     `spread`: standard deviation of healthy members, as a share; `seen_from`: the loss of a node from which on
     it is named after so many rounds. Both None where nothing was measured.
     """
 
     named: tuple[NamedPart, ...]
-    unconfirmed: tuple[NamedPart, ...]
     suspects: tuple[NamedPart, ...]
     members: tuple[MemberPace, ...]
     thin: tuple[str, ...]
@@ -69,8 +68,9 @@ class Assessment:
     typical: tuple[TypicalRate, ...]
     spread: float | None
     seen_from: float | None
-    collisions: tuple[CollisionLoss, ...] = ()
+    unconfirmed: tuple[NamedPart, ...] = ()
     unseen: tuple[str, ...] = ()
+    collisions: tuple[CollisionLoss, ...] = ()
 
     @property
     def open(self) -> tuple[NamedPart, ...]:
@@ -97,7 +97,7 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
         part.place.name for part in (*named, *unconfirmed, *suspects) if part.place.kind is PartKind.NODE
     )
     return Assessment(
-        named, unconfirmed, suspects, paces,
+        named, suspects, paces,
         tuple(
             one.name for one in paces
             if one.name not in silent and _thin(one.name, first, limits, len(names))
@@ -109,11 +109,23 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
         ),
         None if first is None else -math.expm1(-first.spread.deviation(1)),
         None if first is None else _seen_from(first, limits, len(names)),
-        tuple(one for survey in surveys for one in collisions(survey, rounds, bad)),
+        unconfirmed,
         tuple(dict.fromkeys(
-            name for survey in surveys for name, _ in unseen(survey.ends, survey.crowded, survey.slow) if name not in bad
+            name for survey in surveys for name, _ in unseen(survey.ends, survey.crowded, survey.slow)
+            if name not in bad
         )),
+        tuple(one for survey in surveys for one in collisions(survey, rounds, bad)),
     )  # fmt: skip
+
+
+def crowded_across(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits) -> bool:
+    """Whether runs across leafs share routes, by the first measure that was taken."""
+    leafs = fleet.leafs()
+    every = next((some for measure in Measure if (some := observations(rounds, measure, leafs))), [])
+    survey = Survey(every, leafs, limits)
+    if every:
+        survey.first_look()
+    return any(kind.across for kind in survey.crowded)
 
 
 def _surveys(rounds: Sequence[MeasuredRound], leafs: Mapping[str, str], limits: PairLimits) -> list[Survey]:

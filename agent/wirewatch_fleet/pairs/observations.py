@@ -99,7 +99,7 @@ def all_but_a_quarter(losses: Iterable[float]) -> float:
 def observations(
     rounds: Sequence[MeasuredRound], measure: Measure, leafs: Mapping[str, str], *, tried: bool = False
 ) -> list[Observation]:
-    """Of one measure, in the order of rounds; `tried`: of rounds with other queue pairs, and else of no such."""
+    """Of one measure, in the order of rounds; `tried`: of those with other queue pairs, else the others."""
     return [
         Observation(
             measure, one.round.number, a, b, across(leafs, a, b), logs,

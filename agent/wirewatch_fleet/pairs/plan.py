@@ -23,7 +23,7 @@ from wirewatch_fleet.pairs.model import (
     PairRound,
     RoundPurpose,
 )
-from wirewatch_fleet.pairs.naming import Assessment, assess, explained
+from wirewatch_fleet.pairs.naming import Assessment, assess, crowded_across, explained
 
 Pair = tuple[str, str]
 TRIES = 40
@@ -126,13 +126,12 @@ def next_step(
     chance = Random(f"{seed}:{number}")  # noqa: S311 - a matching, no secret
     there = [one.name for one in fleet.members if idle is None or one.name in idle]
     met = [pair for one in rounds for pair in one.round.pairs]
-    known = assess(fleet, rounds, limits) if len(loud) >= min(2, limits.first) else None
-    crowded = known is not None and any(one.across for one in known.collisions)
+    crowded = ENOUGH <= len(loud) <= limits.first and crowded_across(fleet, rounds, limits)
     if len(loud) < min(limits.first + crowded, limits.most):
         planned = _first(fleet, rounds, there, meetings(met), chance, number, crowded=crowded)
         if planned.pairs:
             return PlannedRound(planned, None)
-    known = known or assess(fleet, rounds, limits)
+    known = assess(fleet, rounds, limits)
     build = ConfirmingRound(known, fleet.leafs(), frozenset(there), met, chance)
     if len(loud) < limits.most and (pairs := build.pairs()):
         return PlannedRound(PairRound(number, RoundPurpose.CONFIRM, pairs), known)
@@ -144,6 +143,8 @@ def next_step(
     return PairsVerdict(known, len(rounds), health(known, limits))
 
 
+ENOUGH = 2
+"""Rounds that show whether routes across leafs are shared."""
 QUIET = frozenset({RoundPurpose.ALONE, RoundPurpose.QUEUES})
 REFERENCES = 2
 """Runs alone of members that are well which show what a pair gives where nobody shares its links."""
@@ -169,7 +170,7 @@ def _queues(
     """All pairs at once with more queue pairs, once: whether that would help."""
     if any(one.round.purpose is RoundPurpose.QUEUES for one in rounds):
         return None
-    planned = _first(fleet, (), there, lambda a, b: False, chance, 1)
+    planned = _first(fleet, (), there, meetings(()), chance, 1)
     return replace(planned, number=number, purpose=RoundPurpose.QUEUES, queue_pairs=limits.queue_pairs)
 
 
@@ -294,7 +295,8 @@ class ConfirmingRound:
         """Members that nothing speaks against: not suspected, nor in a suspected leaf, nor little known."""
         bad = {name for part in suspects for name in (part.place.name, part.place.peer)}
         bad |= {
-            part.place.name for part in (*self.known.named, *self.known.unconfirmed)
+            part.place.name
+            for part in (*self.known.named, *self.known.unconfirmed)
             if part.place.kind is PartKind.NODE
         }
         bad |= {*self._little_known(), *self.known.silent}

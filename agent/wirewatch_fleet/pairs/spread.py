@@ -72,8 +72,8 @@ class JudgedPart:
     """A part beside the healthy ones, by the runs that say something of it; `slow` of them are slow.
 
     `loss`: the median over partners, and its standard deviation `error`. `slow_with`: those `partners` with
-    which it was slow. `deviations`: the loss in them. `named` takes all that a `NamingBar` asks. `alone`: runs
-    in which nobody shared its routes, of which `alone_slow` were slow.
+    which it was slow. `deviations`: the loss in them. `named` takes all that a `NamingBar` asks. Of its runs
+    `alone` had routes that nobody shared, and `alone_slow` of those were slow.
     """
 
     loss: float

@@ -28,6 +28,8 @@ from wirewatch_fleet.pairs.spread import (
 
 CLIP = 2.5
 """Standard deviations at which a loss is cut, since a slow partner is not the member's own pace."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """Sums of cut losses, and how many, of each end of the observations that nothing named explains.
@@ -115,12 +117,16 @@ class Survey:
     named: list[Found] = field(default_factory=list)
     suspects: list[Found] = field(default_factory=list)
 
-    def run(self) -> None:
-        """Judge all parts twice: the second time beside the median of what the first found well."""
+    def first_look(self) -> None:
+        """Judge what is wide, and nodes, beside the upper quartile of all runs."""
         self.ends = grouped((end, one) for one in self.every for end in one.ends)
         self.ways = frozenset(way for _, way in self.ends)
         weigh(self.every)
         self._judge_wide()
+
+    def run(self) -> None:
+        """Judge all parts twice: the second time beside the median of what the first found well."""
+        self.first_look()
         self.doubtful = frozenset(
             one for end, judged in self.nodes.items() if judged.suspected for one in self.ends[end]
         )
@@ -192,9 +198,11 @@ class Survey:
             these = [one for one in listed if bool(one[0].rail) is rail]
             bar = self.bar(len(these))
             found = [(judge(points, spread, bar), place, way, some) for place, way, some, points in these]
-            for before, place, way, some in sorted(found, key=lambda one: -one[0].deviations):
+            suspected = [one for one in found if one[0].suspected]
+            doubtful = {place.name for _, place, *_ in suspected}
+            for before, place, way, some in sorted(suspected, key=lambda one: -one[0].deviations):
                 limit = max(bar.least, before.loss / 2)
-                if not before.suspected or not stands_out(place, some, self.every, limit, self.leafs):
+                if not stands_out(place, some, self.every, limit, self.leafs, doubtful):
                     continue
                 now = judge(self.rounds_of(place, some), spread, bar)
                 if now.named:

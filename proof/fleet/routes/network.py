@@ -24,7 +24,7 @@ Whole = NDArray[np.int64]
 
 
 class Routes(StrEnum):
-    """How a flow finds its uplink: over all of them, by a hash of each run, or by one that stays for a pair."""
+    """How a flow finds its uplink: over all of them, by a hash of each run, or by a pair's own hash."""
 
     ADAPTIVE = "adaptive"
     HASHED = "hashed"
@@ -37,8 +37,8 @@ class Fabric:
 
     `queues`: queue pairs of a connection. `known`: whether wirewatch knows the leafs. `traffic`: how often
     other tenants take 5 to 50 % of one direction of a run; `loaded`: the leaf whose runs from and to
-    others they slow by up to half on rail 0, anew in each run. `member`, `run`, `cell`: spreads of healthy nodes, of a direction of a
-    run, of one rail of it, as shares; the last two have heavy tails.
+    others they slow by up to half on rail 0, anew in each run. `member`, `run`, `cell`: spreads of healthy
+    nodes, of a direction of a run, of one rail of it, as shares; the last two have heavy tails.
     """
 
     size: int
@@ -155,7 +155,7 @@ class RoutedFleet:
         return rates * RATE * np.exp(self._noise(count))
 
     def _uplinks(self, a: Whole, b: Whole, rail: Whole, shape: tuple[int, ...]) -> Whole:
-        """Which uplink each flow takes; all the same one where routes are adaptive, as wide as all of them."""
+        """Return the uplink of each flow; of adaptive routes the first, which is as wide as all of them."""
         if self.fabric.routes is Routes.ADAPTIVE:
             return np.zeros(shape, dtype=np.int64)
         if self.fabric.routes is Routes.HASHED:
