@@ -179,15 +179,15 @@ def _collisions(found: "PairsDocument") -> Iterator[str]:
         yield ""
         kind = f"{MEASURES[one.measure]}{CLASSES[one.across]}"
         yield (
-            f"collision: {kind} lose {one.loss:.0%} when all pairs talk, {one.slow} of {one.runs} runs are "
-            f"slow; no node is at fault for that"
+            f"{'other traffic' if one.traffic else 'collision'}: {kind} lose {one.loss:.0%} when all pairs "
+            f"talk, {one.slow} of {one.runs} runs are slow; no node is at fault for that"
         )
         if not one.alone:
             yield "  no pair has run alone, so other traffic may have done it"
         elif one.alone_slow:
             yield f"  {one.alone_slow} of {one.alone} runs alone are slow too: other traffic is there as well"
         else:
-            yield f"  alone a rail gives {one.rate / GB:.1f} GB/s, in {one.alone} of {one.alone} runs"
+            yield f"  in {one.alone} of {one.alone} runs alone it is {one.rate / GB:.1f} GB/s"
         if one.with_queues is not None:
             yield f"  with NCCL_IB_QPS_PER_CONNECTION={one.queue_pairs} they lose {one.with_queues:.0%}"
     if found.collisions:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from wirewatch.core.pairs import Measure, PartKind
-from wirewatch_fleet.pairs.crowd import ALWAYS, Crowd
+from wirewatch_fleet.pairs.crowd import ALWAYS, Crowd, End
 from wirewatch_fleet.pairs.model import MeasuredRound, PairLimits, Rate, RoundPurpose
 from wirewatch_fleet.pairs.observations import Observation, observations
 from wirewatch_fleet.pairs.spread import PRIOR, WEIGHT, chance_enough
@@ -82,16 +82,16 @@ def _beside_others(one: Found, survey: Survey, standing: Standing) -> Standing:
     a, b = (survey.leafs.get(name, "") for name in (one.place.name, one.place.peer))
     if not (a and b) or a == b:
         return standing
-    rail, limit = one.place.rail, _limit(one, survey)
+    rail = one.place.rail
     others = [
-        (seen.losses[rail] if rail else seen.loss) > limit for seen in survey.every
+        (seen.losses[rail] if rail else seen.loss) > survey.slow for seen in survey.every
         if seen.alone and rail in {"", *seen.losses}
         and (survey.leafs.get(seen.sender), survey.leafs.get(seen.receiver)) == (a, b)
         and not {seen.sender, seen.receiver} & {one.place.name, one.place.peer}
     ]  # fmt: skip
     if len(others) < CONTROLS:
         return Standing.OPEN
-    return Standing.CLEARED if 2 * sum(others) > len(others) else standing
+    return Standing.CLEARED if 2 * sum(others) >= len(others) else standing
 
 
 def _single(one: Found) -> bool:
@@ -102,7 +102,7 @@ def _limit(one: Found, survey: Survey) -> float:
     return max(survey.bar(1).least, one.judged.loss / 2)
 
 
-def _alone(one: Found, survey: Survey, bad: Mapping[object, Found]) -> tuple[int, int, int]:
+def _alone(one: Found, survey: Survey, bad: Mapping[End, Found]) -> tuple[int, int, int]:
     """Count slow runs alone, runs alone, and their partners; a run with a partner as slow does not count."""
     place, limit = one.place, _limit(one, survey)
     slow, partners = [], set()
@@ -120,7 +120,7 @@ def _alone(one: Found, survey: Survey, bad: Mapping[object, Found]) -> tuple[int
     return sum(slow), len(slow), len(partners)
 
 
-def _chance(one: Found, survey: Survey, bad: Mapping[object, Found]) -> float:
+def _chance(one: Found, survey: Survey, bad: Mapping[End, Found]) -> float:
     """How often such a loss is met alone where nothing is suspected, as on this rail."""
     rail, limit = one.place.rail, _limit(one, survey)
     losses = [
@@ -150,6 +150,11 @@ class CollisionLoss:
     alone_slow: int
     queue_pairs: int = 0
     with_queues: float | None = None
+
+    @property
+    def traffic(self) -> bool:
+        """Whether runs alone are slow about as often, by which it is other traffic, and no collision."""
+        return self.alone_slow > 0 and 2 * self.alone_slow * self.runs >= self.slow * self.alone
 
 
 def collisions(

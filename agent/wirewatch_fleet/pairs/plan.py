@@ -8,6 +8,7 @@ a partner known to be good.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -135,11 +136,11 @@ def next_step(
     build = ConfirmingRound(known, fleet.leafs(), frozenset(there), met, chance)
     if len(loud) < limits.most and (pairs := build.pairs()):
         return PlannedRound(PairRound(number, RoundPurpose.CONFIRM, pairs), known)
-    planned = _alone(rounds, build, limits, number)
-    if planned is None and known.collisions and limits.queue_pairs:
-        planned = _queues(fleet, rounds, there, chance, number, limits)
-    if planned is not None:
-        return PlannedRound(planned, known)
+    last = _alone(rounds, build, limits, number)
+    if last is None and known.collisions and limits.queue_pairs:
+        last = _queues(fleet, rounds, there, chance, number, limits)
+    if last is not None:
+        return PlannedRound(last, known)
     return PairsVerdict(known, len(rounds), health(known, limits))
 
 
@@ -273,7 +274,7 @@ class ConfirmingRound:
             self._add(a, b)
         for a in good:
             others = (b for b in good if b != a and _same(self.leafs, a, b) and b not in self.used)
-            if (b := next(others, None)) is not None:
+            for b in islice(others, 1):
                 self._add(a, b)
 
     def pairs(self) -> tuple[Pair, ...]:

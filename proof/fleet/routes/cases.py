@@ -35,11 +35,11 @@ def _cases() -> tuple[RoutesCase, ...]:
         hashed = Fabric(size, Routes.HASHED, leaf=leaf, uplinks=leaf, rails=rails)
         for name, about, fabric in (
             ("adaptive", "adaptive routing", replace(hashed, routes=Routes.ADAPTIVE)),
-            ("hashed", "hash drawn anew each run", hashed),
+            ("hashed", "a new hash for each run", hashed),
             ("fixed", "hash fixed for a pair", replace(hashed, routes=Routes.FIXED)),
-            ("unknown", "hash drawn anew, leafs not known", replace(hashed, known=False)),
-            ("narrow", "hash drawn anew, 2:1", replace(hashed, uplinks=hashed.uplinks // 2)),
-            ("queues", "hash drawn anew, 4 queue pairs", replace(hashed, queues=4)),
+            ("unknown", "hashed, leafs not known", replace(hashed, known=False)),
+            ("narrow", "hashed, 2:1", replace(hashed, uplinks=hashed.uplinks // 2)),
+            ("queues", "hashed, 4 queue pairs", replace(hashed, queues=4)),
             ("tenants", "adaptive, traffic in 20 % of directions",
              replace(hashed, routes=Routes.ADAPTIVE, traffic=0.2)),
             ("busy", "hash fixed for a pair, traffic in 20 % of directions",

@@ -118,9 +118,9 @@ class RoutedFleet:
     def run(self, planned: PairRound) -> MeasuredRound:
         pairs = np.array([[self.number[name] for name in pair] for pair in planned.pairs])
         queues = planned.queue_pairs or self.fabric.queues
+        first, second = pairs.T
         there, back, all_there, all_back, reduced, again = (
-            self.rates(*ends, queues)
-            for ends in (pairs.T, pairs.T[::-1], pairs.T, pairs.T[::-1], pairs.T, pairs.T[::-1])
+            self.rates(a, b, queues) for a, b in 3 * ((first, second), (second, first))
         )
         rails = self.fabric.rails
         runs = [
@@ -152,7 +152,8 @@ class RoutedFleet:
         if fabric.loaded is not None:
             touched = (senders // fabric.leaf == fabric.loaded) ^ (receivers // fabric.leaf == fabric.loaded)
             rates[touched, 0] *= 1 - self.chance.uniform(0, 0.5, int(touched.sum()))
-        return rates * RATE * np.exp(self._noise(count))
+        made: Floats = rates * RATE * np.exp(self._noise(count))
+        return made
 
     def _uplinks(self, a: Whole, b: Whole, rail: Whole, shape: tuple[int, ...]) -> Whole:
         """Return the uplink of each flow; of adaptive routes the first, which is as wide as all of them."""
