@@ -22,7 +22,7 @@ PARTNERS = 2
 """Partners with which a node must have been slow alone."""
 
 
-class Standing(Enum):
+class AloneStanding(Enum):
     """How a suspect stands by its runs alone."""
 
     CONFIRMED = "confirmed"
@@ -52,32 +52,29 @@ def by_runs_alone(survey: Survey, limits: PairLimits) -> Sorted:
         slow, runs, partners = _alone(one, survey, bad)
         found = Found(one.place, one.way, replace(one.judged, alone=runs, alone_slow=slow))
         named = one in survey.named
-        standing = Standing.CONFIRMED
+        standing = AloneStanding.CONFIRMED
         if _single(one) and limits.alone:
             chance = _chance(one, survey, bad)
             standing = stand(slow, runs, limits)
             few = one.place.kind is PartKind.NODE and partners < PARTNERS
-            if one.place.kind is PartKind.PAIR and standing is not Standing.CLEARED:
+            if one.place.kind is PartKind.PAIR and standing is not AloneStanding.CLEARED:
                 standing = _beside_others(one, survey, standing)
             if few or not chance_enough(len(asked), slow, runs, chance, limits.error):
-                standing = standing if standing is Standing.CLEARED else Standing.OPEN
-        if standing is Standing.CLEARED:
-            continue
-        into = (
-            made.suspects if not named else made.named if standing is Standing.CONFIRMED else made.unconfirmed
-        )
-        into.append(found)
+                standing = standing if standing is AloneStanding.CLEARED else AloneStanding.OPEN
+        if standing is not AloneStanding.CLEARED:
+            sure = made.named if standing is AloneStanding.CONFIRMED else made.unconfirmed
+            (sure if named else made.suspects).append(found)
     return made
 
 
-def stand(slow: int, runs: int, limits: PairLimits) -> Standing:
+def stand(slow: int, runs: int, limits: PairLimits) -> AloneStanding:
     """By how many of the runs alone were slow: a slow part gives no fast run."""
     if runs and slow < ALWAYS * runs:
-        return Standing.CLEARED
-    return Standing.CONFIRMED if runs >= limits.alone else Standing.OPEN
+        return AloneStanding.CLEARED
+    return AloneStanding.CONFIRMED if runs >= limits.alone else AloneStanding.OPEN
 
 
-def _beside_others(one: Found, survey: Survey, standing: Standing) -> Standing:
+def _beside_others(one: Found, survey: Survey, standing: AloneStanding) -> AloneStanding:
     """How a pair across leafs stands beside others that ran alone from the one leaf to the other."""
     a, b = (survey.leafs.get(name, "") for name in (one.place.name, one.place.peer))
     if not (a and b) or a == b:
@@ -90,8 +87,8 @@ def _beside_others(one: Found, survey: Survey, standing: Standing) -> Standing:
         and not {seen.sender, seen.receiver} & {one.place.name, one.place.peer}
     ]  # fmt: skip
     if len(others) < CONTROLS:
-        return Standing.OPEN
-    return Standing.CLEARED if 2 * sum(others) >= len(others) else standing
+        return AloneStanding.OPEN
+    return AloneStanding.CLEARED if 2 * sum(others) >= len(others) else standing
 
 
 def _single(one: Found) -> bool:

@@ -25,6 +25,7 @@ from wirewatch_fleet.pairs.model import (
     RoundPurpose,
 )
 from wirewatch_fleet.pairs.naming import Assessment, assess, crowded_across, explained
+from wirewatch_fleet.pairs.observations import across
 
 Pair = tuple[str, str]
 TRIES = 40
@@ -268,10 +269,18 @@ class ConfirmingRound:
         return a, b
 
     def _references(self, good: Sequence[str]) -> None:
-        """Pairs of members that are well, across leafs and, of leafs that are left over, inside."""
+        """Pairs of members that are well: those that ran alone before, then others across leafs and inside.
+
+        A pair that traffic slowed once is cleared by its next run; each new pair would be a new suspect.
+        """
+        lacking = {one.across for one in self.known.collisions if one.alone < REFERENCES}
+        for a, b in self.before:
+            if a in good and b in good and (not lacking or across(self.leafs, a, b) in lacking):
+                self._add(a, b)
         one_each = list({self.leafs.get(name, name): name for name in good}.values())
         for a, b in zip(one_each[::2], one_each[1::2], strict=False):
-            self._add(a, b)
+            if lacking != {False}:
+                self._add(a, b)
         for a in good:
             others = (b for b in good if b != a and _same(self.leafs, a, b) and b not in self.used)
             for b in islice(others, 1):

@@ -31,7 +31,7 @@ def draw(names: list[str], seconds: float, processes: int) -> None:
     done, end = known(), time.monotonic() + seconds
     cases = [case for case in CASES if not names or case.name in names]
     # By their share of what is aimed at, so that every case has some whenever it ends.
-    left = sorted((n / case.trials, case.name, n, case) for case in cases for n in range(case.trials)
+    left = sorted(((n + 1) / case.trials, case.name, n, case) for case in cases for n in range(case.trials)
                   if n not in done[case.name])  # fmt: skip
     DRAWN.parent.mkdir(exist_ok=True)
     with (
