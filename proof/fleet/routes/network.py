@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from wirewatch_fleet.pairs.model import MeasuredRound, PairFleet, PairMember, PairRound, PairRun
 
@@ -64,10 +64,10 @@ class SlowNode:
     rail: int | None = None
 
 
-def fair_shares(links: Whole, capacity: Floats) -> Floats:
+def fair_shares(flows: ArrayLike, widths: ArrayLike) -> Floats:
     """Max-min fair rates of flows, each over the links of its row; -1 for no link."""
-    rates = np.zeros(len(links))
-    left, capacity = np.arange(len(links)), np.append(capacity, np.inf)
+    links, capacity = np.asarray(flows), np.append(np.asarray(widths, dtype=float), np.inf)
+    rates, left = np.zeros(len(links)), np.arange(len(links))
     while len(left):
         rows = links[left]
         counts = np.bincount(rows[rows >= 0], minlength=len(capacity))

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from proof.fleet.routes.cases import played
@@ -204,5 +203,5 @@ def test_rounds_alone_end_after_so_many_and_the_rest_stays_open() -> None:
 
 def test_flows_share_links_fairly() -> None:
     """Two on one link have half; what one leaves of another link, the third has."""
-    links = np.array([[0, -1], [0, 1], [1, -1], [2, -1]])
-    assert fair_shares(links, np.array([1.0, 2.0, 0.7])) == pytest.approx([0.5, 0.5, 1.5, 0.7])
+    links = [[0, -1], [0, 1], [1, -1], [2, -1]]
+    assert fair_shares(links, [1.0, 2.0, 0.7]) == pytest.approx([0.5, 0.5, 1.5, 0.7])
