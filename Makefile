@@ -10,7 +10,7 @@ ALONE := -m "not system" --ignore tests/system
 WORKERS := -n 3 --dist worksteal
 FIRST := tests/node/c* tests/node/d* tests/node/h* tests/node/p*
 
-.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench start-bench measures generated prose simulation pairs-simulation pictures terminals screenshots \
+.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench start-bench measures generated prose simulation pairs-simulation routes-simulation pictures terminals screenshots \
 	rehearsal notifications faults siege interruptions locks lowest image release e2e-release e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
@@ -250,6 +250,10 @@ model: $(VENV)/.dev
 # With the file of that folder in build/, this writes the page of it.
 pairs-simulation: $(VENV)/.dev
 	$(BIN)/python -m proof.fleet.simulation
+
+# proof/fleet/routes/routes.md: fleets on fabrics whose links are shared. Some forty minutes of two cores; it goes on where it was ended.
+routes-simulation: $(VENV)/.dev
+	$(BIN)/python -m proof.fleet.routes
 
 # docs/statuspage: the status page in Debian's chromium. Look at the pictures before committing them.
 pictures: $(VENV)/.dev $(VENV)/.browser

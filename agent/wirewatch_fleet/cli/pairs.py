@@ -1,6 +1,7 @@
 """`wirewatch fleet pairs`: which node, pair, rail or leaf is slow, by rounds of pairs that were measured."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import ExistingFile, FiniteNumber, WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import table
+from wirewatch.core.hostlist import HostlistError, topology_places
+from wirewatch.core.types import NotText, utf8
 from wirewatch.core.words import GB, first, utc
 
 if TYPE_CHECKING:
@@ -25,6 +28,12 @@ MEASURES = {"rails": "sends on one rail", "send": "sends on all rails", "all_red
 CLASSES = {True: " across leafs", False: " inside a leaf", None: ""}
 WAYS = {"sends": "sends", "receives": "receives", "together": "both ways"}
 _FILE = ExistingFile()
+
+
+leafs_option = click.option(
+    "--leafs", type=_FILE, metavar="FILE",
+    help="Which nodes share a leaf, as Slurm's topology.conf has it: SwitchName=leaf1 Nodes=n[01-32].",
+)  # fmt: skip
 
 
 @click.command(epilog=examples("wirewatch fleet pairs rounds.json"))
@@ -47,8 +56,9 @@ _FILE = ExistingFile()
     type=WholeNumber(1, 100),
     default=8,
     show_default=True,
-    help="Rounds at most, with what is still open left so.",
+    help="Rounds at most, beside those in which suspects run alone.",
 )
+@leafs_option
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -59,7 +69,7 @@ _FILE = ExistingFile()
 @click.pass_context
 def pairs(
     context: click.Context, /,
-    results: Path, past: tuple[Path, ...], least: float, rounds: int,
+    results: Path, past: tuple[Path, ...], least: float, rounds: int, leafs: Path | None,
     picture: Path | None, as_json: bool,  # noqa: FBT001
 ) -> None:  # fmt: skip
     """Name the slow node, direction, pair, rail or leaf in RESULTS, which rounds of pairs measured.
@@ -79,11 +89,37 @@ def pairs(
         made = read_rounds(results)
     except RoundsError as error:
         raise click.UsageError(str(error)) from error
-    found = pairs_document(made, read_past(past, made), asked_limits(least, rounds))
+    made = with_leafs(made, leafs)
+    found = pairs_document(made, read_past(past, made), asked_limits(least, rounds, queue_pairs_of(made)))
     if picture is not None:
         _draw(made, found, picture)
     click.echo(PAIRS.dump_json(found, indent=1).decode() if as_json else shown(pairs_lines(found)))
     context.exit(EXIT[HEALTHS[found.health]])
+
+
+def with_leafs(made: "RoundsDocument", file: Path | None) -> "RoundsDocument":
+    """The rounds with the leafs of a file, where it has any of a node.
+
+    Raises:
+        UsageError: it cannot be read, or has no leaf of any of these nodes.
+    """
+    if file is None:
+        return made
+    try:
+        leafs, blocks = topology_places(utf8(file.read_bytes()))
+    except (OSError, ValueError, NotText, HostlistError) as error:
+        raise click.UsageError(f"--leafs {file}: {getattr(error, 'strerror', None) or error}") from error
+    known = {**blocks, **leafs}
+    if not any(one.name in known for one in made.members):
+        raise click.UsageError(
+            f"--leafs {file}: no line like SwitchName=leaf1 Nodes=n[01-32] has these nodes"
+        )
+    return replace(made, members=[replace(one, leaf=known.get(one.name, one.leaf)) for one in made.members])
+
+
+def queue_pairs_of(made: "RoundsDocument") -> int:
+    """How many queue pairs of a connection are tried where routes are shared; 0 for none."""
+    return made.work.more_queue_pairs if made.work else 0
 
 
 def read_past(files: Sequence[Path], made: "RoundsDocument") -> "list[PairsDocument]":
@@ -126,6 +162,7 @@ def pairs_lines(found: "PairsDocument") -> Iterator[str]:
         yield from table(_HEADER, [row for one in found.named for row in _rows(one)])
         for action in dict.fromkeys(one.action for one in found.named):
             yield f"  {action}"
+    yield from _collisions(found)
     for one in found.alike:
         yield (
             f"all alike: {MEASURES[one.measure]}{CLASSES[one.across]} are {one.loss:.1%} slower than "
@@ -136,18 +173,40 @@ def pairs_lines(found: "PairsDocument") -> Iterator[str]:
     yield from _basis(found)
 
 
+def _collisions(found: "PairsDocument") -> Iterator[str]:
+    """What sharing the links costs, and by what that is known to be no node's fault."""
+    for one in found.collisions:
+        yield ""
+        kind = f"{MEASURES[one.measure]}{CLASSES[one.across]}"
+        yield (
+            f"{'other traffic' if one.traffic else 'collision'}: {kind} lose {one.loss:.0%} when all pairs "
+            f"talk, {one.slow} of {one.runs} runs are slow; no node is at fault for that"
+        )
+        if not one.alone:
+            yield "  no pair has run alone, so other traffic may have done it"
+        elif one.alone_slow:
+            yield f"  {one.alone_slow} of {one.alone} runs alone are slow too: other traffic is there as well"
+        else:
+            yield f"  in {one.alone} of {one.alone} runs alone it is {one.rate / GB:.1f} GB/s"
+        if one.with_queues is not None:
+            yield f"  with NCCL_IB_QPS_PER_CONNECTION={one.queue_pairs} they lose {one.with_queues:.0%}"
+    if found.collisions:
+        yield "  what may help: adaptive routing on the switches, or more queue pairs for a connection"
+
+
 def _earlier(results: int) -> str:
     return "in an earlier result" if results == 1 else f"the median of {results} earlier results"
 
 
-_HEADER = ("what", "way", "slower by", "between", "slow runs", "partners", "deviations", "seen in")
+_HEADER = ("what", "way", "slower by", "between", "slow runs", "alone", "partners", "deviations", "seen in")
 
 
 def _rows(one: "SlowEntry") -> Iterator[Sequence[str]]:
     for loss in one.losses:
         yield (
             _place(one), "" if one.kind == "pair" else WAYS[loss.way], f"{loss.loss:.1%}",
-            f"{loss.low:.1%} to {loss.high:.1%}", f"{loss.slow} of {loss.runs}", f"{loss.partners}",
+            f"{loss.low:.1%} to {loss.high:.1%}", f"{loss.slow} of {loss.runs}",
+            f"{loss.alone_slow} of {loss.alone}" if one.kind in {"node", "pair"} else "", f"{loss.partners}",
             f"{loss.deviations:.0f}", MEASURES[one.measure],
         )  # fmt: skip
 
@@ -167,12 +226,19 @@ def _open(found: "PairsDocument") -> Iterator[str]:
     """What is not decided, and what would decide it."""
     if found.suspects:
         yield ""
-        yield "open, slow so far, but not beyond chance:"
+        yield "open, slow so far, but not beyond chance, or not in three runs alone:"
         yield from table(_HEADER, [row for one in found.suspects[:SUSPECTS] for row in _rows(one)])
         if len(found.suspects) > SUSPECTS:
             yield f"  and {len(found.suspects) - SUSPECTS} more"
     if found.thin:
         yield f"too few runs to be judged: {first(found.thin, LISTED)}"
+    if found.unseen:
+        yield f"in each of their runs others may have slowed them: {first(found.unseen, LISTED)}"
+    if found.collisions and all(one.across is None for one in found.collisions):
+        yield (
+            "leafs are not known: a slow leaf cannot be told from slow nodes, and only one pair at a time "
+            "runs alone; give --leafs, or let the scheduler know them"
+        )
     if found.silent:
         yield f"no answer in any run: {first(found.silent, LISTED)}"
     if found.next is not None:
@@ -180,7 +246,7 @@ def _open(found: "PairsDocument") -> Iterator[str]:
             f"measure next, as round {found.next.number} ({found.next.purpose}): "
             f"{first([f'{a} with {b}' for a, b in found.next.pairs], LISTED)}"
         )
-    elif found.rounds and (found.suspects or found.thin):
+    elif found.rounds and (found.suspects or found.thin or found.unseen):
         yield "no further round is planned: start again with those that are open and partners that are well"
 
 

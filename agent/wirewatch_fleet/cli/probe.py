@@ -23,11 +23,11 @@ from wirewatch.core.types import NotText, Unusable, utf8
 from wirewatch.core.words import first, utc
 from wirewatch.core.words import size as human
 from wirewatch.signals import SIGNALS
-from wirewatch_fleet.cli.pairs import LISTED, pairs_lines, read_past
+from wirewatch_fleet.cli.pairs import LISTED, leafs_option, pairs_lines, queue_pairs_of, read_past, with_leafs
 
 if TYPE_CHECKING:
     from wirewatch_fleet.pairs.document import RoundsDocument
-    from wirewatch_fleet.pairs.model import MeasuredRound, PairLimits, PairRound
+    from wirewatch_fleet.pairs.model import MeasuredRound, PairRound
     from wirewatch_fleet.rounds.campaign import CampaignOptions
     from wirewatch_fleet.rounds.engine import PairNode, RoundEngine, RoundOrder
     from wirewatch_fleet.rounds.plan import PairWork
@@ -170,7 +170,11 @@ GLOO_SIZE = 4 << 20
 @click.option(
     "--nodes", multiple=True, metavar="LIST", help="Only these, such as n[01-16]; repeatable. Else all idle."
 )
-@click.option("--rounds", type=WholeNumber(1, 100), default=8, show_default=True, help="Rounds at most.")
+@click.option(
+    "--rounds", type=WholeNumber(1, 100), default=8, show_default=True,
+    help="Rounds at most, beside those in which suspects run alone.",
+)  # fmt: skip
+@leafs_option
 @click.option(
     "--least", type=FiniteNumber(1, 50), default=3.0, show_default=True,
     help="Name what is so many percent slower, or more.",
@@ -216,15 +220,13 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     3 something is open. 64: nodes that do not exist, or options that do not fit together; 69: the scheduler
     does not answer.
     """
-    from wirewatch_fleet.pairs.model import asked_limits
     from wirewatch_fleet.rounds.engine import NodesError, RoundEngineError
 
     if runs_on is None:
         raise click.UsageError("say what runs the pairs: --slurm or --kubernetes")
-    limits = asked_limits(chosen["least"], chosen["rounds"])
     engine = ENGINES[runs_on](nodes, chosen)
     try:
-        code = _probe(engine, nodes, chosen, limits)
+        code = _probe(engine, nodes, chosen)
     except NodesError as error:
         raise click.UsageError(str(error)) from error
     except RoundEngineError as error:
@@ -234,7 +236,7 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     context.exit(code)
 
 
-def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any], limits: "PairLimits") -> int:
+def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any]) -> int:
     """Plan, run and print; the exit code.
 
     Raises:
@@ -242,12 +244,14 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any], 
         UsageError: what is asked for cannot be measured, or the results cannot be kept.
     """
     from wirewatch_fleet.pairs.document import PAIRS, pairs_document
+    from wirewatch_fleet.pairs.model import asked_limits
     from wirewatch_fleet.rounds.campaign import CampaignOptions, planned_next
 
     members = engine.members()
     made = _begun(members, bool(named), chosen["results"], chosen["seed"])
     work = _work(members, made, chosen)
-    made = _of_work(made, work, chosen["results"])
+    made = with_leafs(_of_work(made, work, chosen["results"]), chosen["leafs"])
+    limits = asked_limits(chosen["least"], chosen["rounds"], queue_pairs_of(made))
     past = read_past(chosen["past"], made)
     options = CampaignOptions(work, chosen["limit"] + START_SECONDS, chosen["wait"], limits)
     planned = planned_next(engine, made, options)
@@ -383,7 +387,7 @@ def announce(known: Announced) -> Iterator[str]:
     yield from known.engine.describe(order_of(known.planned, known.options))
     planned, pairs = known.planned, [f"{a} with {b}" for a, b in known.planned.pairs]
     yield f"round {planned.number} ({planned.purpose}), {len(pairs)} pairs: {first(pairs, LISTED)}"
-    yield _most(known, len(members))
+    yield from _most(known, len(members))
     yield f"results: {known.results}"
 
 
@@ -397,16 +401,30 @@ def _pair_words(options: "CampaignOptions") -> str:
     )
 
 
-def _most(known: Announced, members: int) -> str:
+def _most(known: Announced, members: int) -> Iterator[str]:
+    from wirewatch_fleet.pairs.plan import QUIET
+
     options = known.options
-    left = options.limits.most - len(known.made.rounds)
+    quiet = sum(one.purpose in QUIET for one in known.made.rounds)
+    left = max(0, options.limits.most - len(known.made.rounds) + quiet)
     seconds = left * (options.patience + options.seconds)
     held = left * members * options.work.gpus * options.work.seconds
     gpus = f", {held:,.0f} GPU-seconds" if options.work.gpus else ", no GPU"
-    return (
+    yield (
         f"at most {left} rounds, each {options.patience:g} s to be admitted, {options.seconds:g} s to run: "
         f"{math.ceil(seconds / 60)} min{gpus}; mostly {min(left, options.limits.first)} rounds and small ones"
     )
+    if options.limits.quiet:
+        each = 2 * options.work.gpus * options.work.seconds
+        yield (
+            f"what is slow then runs alone before it is named, with three partners: {options.limits.quiet} "
+            f"more rounds at most, {f'{each:,.0f} GPU-seconds' if each else 'no GPU'} for a pair in each"
+        )
+    if options.limits.queue_pairs:
+        yield (
+            "where routes are shared, one more round of all pairs, with "
+            f"{options.limits.queue_pairs} queue pairs for a connection"
+        )
 
 
 @dataclass
@@ -433,7 +451,8 @@ class ShownCampaign:
 
     def began(self, order: "RoundOrder") -> None:
         self._since = self.mono()
-        click.echo(f"round {order.number}: {len(order.pairs)} pairs", err=True)
+        pairs = "1 pair" if len(order.pairs) == 1 else f"{len(order.pairs)} pairs"
+        click.echo(f"round {order.number} ({order.purpose}): {pairs}", err=True)
 
     def measured(self, measured: "MeasuredRound") -> None:
         answered = sum(run.answered for run in measured.runs)

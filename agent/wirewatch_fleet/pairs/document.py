@@ -14,6 +14,7 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Health, NotText, utf8
 from wirewatch.documents import health as healths
 from wirewatch.verdict.pairs import MOST_PARTNERS, MOST_PARTS, Moment, PairsLoss, PairsPart, PairsResult
+from wirewatch_fleet.pairs.alone import CollisionLoss
 from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
     MeasuredRound,
@@ -33,6 +34,9 @@ from wirewatch_fleet.pairs.plan import PairsVerdict, health, next_step
 
 T = TypeVar("T")
 MOST_BYTES = 256 << 20
+QUEUE_PAIRS = "NCCL_IB_QPS_PER_CONNECTION"
+TIMES, MOST_QUEUE_PAIRS = 4, 128
+"""Queue pairs that are tried, beside those of the work; NCCL takes up to 128 (its documentation)."""
 
 
 class RoundsError(Exception):
@@ -41,12 +45,16 @@ class RoundsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RoundEntry(StrictPart):
-    """A round: a run for each pair that was asked, also where no answer came. `resting`: idle, in no pair."""
+    """A round: a run for each pair that was asked, also where no answer came. `resting`: idle, in no pair.
+
+    `queue_pairs`: of each connection; 0 for as many as the work has.
+    """
 
     number: Annotated[int, Ge(1)]
     runs: list[PairRun]
     purpose: RoundPurpose = RoundPurpose.RANDOM
     resting: list[Name] = field(default_factory=list)
+    queue_pairs: Annotated[int, Ge(0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,14 @@ class RoundsWork(StrictPart):
     ranks: Annotated[int, Ge(1)]
     size_bytes: Annotated[int, Ge(1)]
     environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def more_queue_pairs(self) -> int:
+        """How many queue pairs of a connection are tried where routes are shared; 0 where there are none."""
+        if self.engine != "distributed":
+            return 0
+        usual = self.environment.get(QUEUE_PAIRS, "1")
+        return min(MOST_QUEUE_PAIRS, TIMES * int(usual)) if usual.isascii() and usual.isdigit() else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +135,20 @@ class NextRound:
     number: int
     purpose: RoundPurpose
     pairs: list[tuple[str, str]]
+    queue_pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PairsDocument:
     """What the rounds say. `typical`: bytes per second; of a later result it is the past.
 
-    `suspects`: slow, and not beyond chance. `thin`: members with too few runs to be judged; `silent`: without
-    an answer. `alike`: all are slower than they were. `spread`: standard deviation of healthy members, as a
-    share; `seen_from`: the loss from which on a node is named. `next`: null when no round would tell more.
-    `work`: what each pair measured; null where it is not known.
+    `suspects`: slow, and not beyond chance, or not measured alone yet. `collisions`: what runs lose when all
+    pairs talk, by no node's fault. `unseen`: members that others may have slowed in each of their runs.
+
+    `thin`: members with too few runs to be judged; `silent`: without an answer. `alike`: all are slower
+    than they were. `spread`: standard deviation of healthy members, as a share; `seen_from`: the loss from
+    which on a node is named. `next`: null when no round would tell more. `work`: what each pair measured;
+    null where it is not known.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"allow_inf_nan": False}
@@ -150,6 +170,8 @@ class PairsDocument:
     members: list[MemberEntry]
     next: NextRound | None
     work: RoundsWork | None = None
+    collisions: list[CollisionLoss] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
 
 
 ROUNDS = TypeAdapter(RoundsDocument)
@@ -262,10 +284,13 @@ def measured_of(made: RoundsDocument) -> list[MeasuredRound]:
     """Its rounds, in their order."""
     return [
         MeasuredRound(
-            PairRound(one.number, one.purpose, tuple(map(_pair, one.runs)), tuple(one.resting)), one.runs
+            PairRound(
+                one.number, one.purpose, tuple(map(_pair, one.runs)), tuple(one.resting), one.queue_pairs
+            ),
+            one.runs,
         )
         for one in sorted(made.rounds, key=lambda one: one.number)
-    ]
+    ]  # fmt: skip
 
 
 def rounds_document(
@@ -277,7 +302,9 @@ def rounds_document(
     for one in rounds:
         runs = {_pair(run): run for run in one.runs}
         every = [runs.get(pair, PairRun(*pair, failed="no answer")) for pair in one.round.pairs]
-        entries.append(RoundEntry(one.round.number, every, one.round.purpose, list(one.round.resting)))
+        entries.append(RoundEntry(
+            one.round.number, every, one.round.purpose, list(one.round.resting), one.round.queue_pairs
+        ))  # fmt: skip
     return RoundsDocument("wirewatch.fleet-rounds/1", at, list(fleet.members), entries, seed, work)
 
 
@@ -294,12 +321,13 @@ def pairs_document(
     return PairsDocument(
         "wirewatch.fleet-pairs/1", made.at, healths.HEALTH_NAMES[_health(known, slower, limits)],
         len(rounds), len(runs), sum(run.answered for run in runs),
-        [_slow(part, fleet) for part in known.named], [_slow(part, fleet) for part in known.suspects],
+        [_slow(part, fleet) for part in known.named], [_slow(part, fleet) for part in known.open],
         list(slower), list(known.thin), list(known.silent), list(known.typical),
         known.spread, known.seen_from,
         _members(known, fleet, runs),
-        None if follows is None else NextRound(follows.number, follows.purpose, list(follows.pairs)),
-        made.work,
+        None if follows is None
+        else NextRound(follows.number, follows.purpose, list(follows.pairs), follows.queue_pairs),
+        made.work, list(known.collisions), list(known.unseen),
     )  # fmt: skip
 
 
@@ -372,7 +400,9 @@ def _undecided(found: PairsDocument, member: MemberEntry) -> str:
     if member.name in (*found.thin, *found.silent):
         return f"{member.name} has too few runs to be judged"
     if any(_concerns(one, member) for one in found.suspects):
-        return f"{member.name} is open: slow so far, but not beyond chance"
+        return f"{member.name} is open: slow so far, but not beyond chance, or not measured alone"
+    if member.name in found.unseen:
+        return f"{member.name} is open: in each of its runs others may have slowed it"
     return ""
 
 

@@ -1,7 +1,8 @@
 """What rounds are made of and what they measured, as values. Rates in bytes per second, losses as shares."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -29,6 +30,8 @@ class RoundPurpose(StrEnum):
     ACROSS = "across"
     INSIDE = "inside"
     CONFIRM = "confirm"
+    ALONE = "alone"
+    QUEUES = "queues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,28 @@ class PairFleet:
 
 @dataclass(frozen=True, slots=True)
 class PairRound:
-    """What to run at once: pairs of names, each name at most once. `resting`: idle, and in no pair."""
+    """What to run at once: pairs of names, each name at most once. `resting`: idle, and in no pair.
+
+    `queue_pairs`: of each connection; 0 for as many as the work has.
+    """
 
     number: int
     purpose: RoundPurpose
     pairs: tuple[tuple[str, str], ...]
     resting: tuple[str, ...] = ()
+    queue_pairs: int = 0
+
+    def alone(self, leafs: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+        """The pairs whose routes no other pair of the round can share, as far as is known.
+
+        Of a leaf that is known one pair may run, and no other from or to it; else one pair at a time.
+        """
+        if len(self.pairs) == 1:
+            return frozenset(self.pairs)
+        used = Counter(leaf for pair in self.pairs for leaf in {leafs.get(name, "") for name in pair})
+        if used[""]:
+            return frozenset()
+        return frozenset(pair for pair in self.pairs if all(used[leafs[name]] == 1 for name in pair))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +147,8 @@ class SlowPlace:
 class WayLoss:
     """How slow in one direction: a share of what is typical; `low`, `high`: two standard deviations from it.
 
-    `slow` of `runs` runs with `partners` partners showed it; `deviations`: in those of healthy parts.
+    `slow` of `runs` runs with `partners` partners showed it; `deviations`: in those of healthy parts. In
+    `alone` runs no other pair of the round could share its routes, and `alone_slow` of them were slow.
     """
 
     way: Way
@@ -139,6 +159,8 @@ class WayLoss:
     runs: int
     partners: int
     deviations: float
+    alone: int = 0
+    alone_slow: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +182,9 @@ class PairLimits:
     """When something is named. `least`: the smallest loss that is, as a share.
 
     `error`: how often a healthy fleet may have anything named. `failed`: from which
-    loss on a part is FAILED. `first`: rounds in which all idle members run; `most`: rounds in all.
+    loss on a part is FAILED. `first`: rounds in which all idle members run; `most`: rounds in all, but for
+    `quiet` more at most in which pairs run alone. `alone`: runs alone without which no node or pair is named.
+    `queue_pairs`: of a connection, tried where routes are shared; 0 to try none.
     """
 
     least: float = 0.03
@@ -168,11 +192,21 @@ class PairLimits:
     failed: float = FAILED_LOSS
     first: int = 3
     most: int = 8
-
-
-def asked_limits(percent: float, rounds: int) -> PairLimits:
-    """The limits of a command: name what is so many percent slower, after so many rounds at most."""
-    return PairLimits(least=percent / 100, first=min(rounds, PairLimits().first), most=rounds)
+    quiet: int = 12
+    alone: int = 3
+    queue_pairs: int = 0
 
 
 DEFAULT_LIMITS = PairLimits()
+
+
+def asked_limits(percent: float, rounds: int, queue_pairs: int = 0) -> PairLimits:
+    """The limits of a command: name what is so many percent slower, after so many rounds at most.
+
+    Where fewer are asked for than it takes to suspect anything, none follow in which pairs run alone.
+    """
+    usual, enough = DEFAULT_LIMITS, rounds >= DEFAULT_LIMITS.first
+    return replace(
+        usual, least=percent / 100, first=min(rounds, usual.first), most=rounds,
+        quiet=usual.quiet if enough else 0, queue_pairs=queue_pairs if enough else 0,
+    )  # fmt: skip

@@ -8,6 +8,8 @@ from statistics import median
 
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.statistics import grouped, spread
+from wirewatch_fleet.pairs.alone import CollisionLoss, by_runs_alone, collisions
+from wirewatch_fleet.pairs.crowd import unseen
 from wirewatch_fleet.pairs.model import (
     MeasuredRound,
     NamedPart,
@@ -51,6 +53,9 @@ class TypicalRate:
 class Assessment:
     """All that is known. `thin`: members with too few runs that say something of them; `silent`: without any.
 
+    `unconfirmed`: named but for runs alone. `unseen`: members that others may have slowed in each of their
+    runs, the likeliest first. `collisions`: what all lose when they run at once.
+
     `spread`: standard deviation of healthy members, as a share; `seen_from`: the loss of a node from which on
     it is named after so many rounds. Both None where nothing was measured.
     """
@@ -63,6 +68,14 @@ class Assessment:
     typical: tuple[TypicalRate, ...]
     spread: float | None
     seen_from: float | None
+    unconfirmed: tuple[NamedPart, ...] = ()
+    unseen: tuple[str, ...] = ()
+    collisions: tuple[CollisionLoss, ...] = ()
+
+    @property
+    def open(self) -> tuple[NamedPart, ...]:
+        """All that is slow so far, and not named."""
+        return (*self.unconfirmed, *self.suspects)
 
 
 def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits) -> Assessment:
@@ -76,8 +89,13 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
     first = surveys[0] if surveys else None
     paces = _paces(fleet, rounds, first)
     silent = tuple(one.name for one in paces if one.runs >= SILENT and not one.answered)
-    named = _parts((survey.named, survey) for survey in surveys)
-    suspects = _parts((survey.suspects, survey) for survey in surveys)
+    borne = [(by_runs_alone(survey, limits), survey) for survey in surveys]
+    named = _parts((one.named, survey) for one, survey in borne)
+    unconfirmed = _parts((one.unconfirmed, survey) for one, survey in borne)
+    suspects = _parts((one.suspects, survey) for one, survey in borne)
+    bad = frozenset(
+        part.place.name for part in (*named, *unconfirmed, *suspects) if part.place.kind is PartKind.NODE
+    )
     return Assessment(
         named, suspects, paces,
         tuple(
@@ -91,7 +109,23 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
         ),
         None if first is None else -math.expm1(-first.spread.deviation(1)),
         None if first is None else _seen_from(first, limits, len(names)),
+        unconfirmed,
+        tuple(dict.fromkeys(
+            name for survey in surveys for name, _ in unseen(survey.ends, survey.crowded, survey.slow)
+            if name not in bad
+        )),
+        tuple(one for survey in surveys for one in collisions(survey, rounds, bad)),
     )  # fmt: skip
+
+
+def crowded_across(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits) -> bool:
+    """Whether runs across leafs share routes, by the first measure that was taken."""
+    leafs = fleet.leafs()
+    every = next((some for measure in Measure if (some := observations(rounds, measure, leafs))), [])
+    survey = Survey(every, leafs, limits)
+    if every:
+        survey.first_look()
+    return any(kind.across for kind in survey.crowded)
 
 
 def _surveys(rounds: Sequence[MeasuredRound], leafs: Mapping[str, str], limits: PairLimits) -> list[Survey]:
@@ -139,7 +173,7 @@ def _loss(way: Way, judged: JudgedPart) -> WayLoss:
     sure = SURE * judged.error
     return WayLoss(
         way, _share(judged.loss), _share(judged.loss - sure), _share(judged.loss + sure),
-        judged.slow, judged.rounds, len(judged.partners), judged.deviations,
+        judged.slow, judged.rounds, len(judged.partners), judged.deviations, judged.alone, judged.alone_slow,
     )  # fmt: skip
 
 
@@ -181,9 +215,11 @@ def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) ->
         return False
     ends: list[tuple[str, Way]] = [end for end in ((name, way) for way in Way) if end in survey.ends]
     judged = [survey.nodes[end] for end in ends]
-    partners = min(limits.first, members - 1)
+    # Where many runs say nothing of their ends, fewer that do must do.
+    enough = limits.first - bool(survey.crowded)
+    partners = min(enough, members - 1)
     return any(
-        one.rounds < limits.first or len(one.partners) < partners for one in judged
+        one.rounds < enough or len(one.partners) < partners for one in judged
     ) or len(ends) < min(2, len(survey.ways))  # fmt: skip
 
 

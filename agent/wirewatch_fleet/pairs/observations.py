@@ -12,22 +12,28 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from wirewatch.core.pairs import Measure, Way
+from wirewatch.core.statistics import grouped
 from wirewatch_fleet.pairs.model import MeasuredRound, PairRun, RoundPurpose
 
 UPPER = 0.75
 QUARTER = 0.25
 OWN = 24
 """Values that a class has in one round before this round has a typical rate of its own."""
+RAISED = 0.03
+"""Logarithm by which pairs alone are faster than others before they have a typical rate of their own."""
 FEW = 8
 """Clean values, below which a median of them is not taken."""
 ALL_RAILS = ""
+SMALL = frozenset({RoundPurpose.CONFIRM, RoundPurpose.ALONE})
+"""Rounds of some members, which say nothing of what is typical when all run."""
 
 
 @dataclass(slots=True, eq=False)
 class Observation:
     """One direction of a run. `logs`: of its rates, by rail. `across`: None where a leaf is not known.
 
-    `full`: of a round for all members, which says what is typical; later rounds are of suspects.
+    `full`: of a round for all members, which says what is typical; later rounds are of suspects. `alone`: no
+    other pair of its round can share its routes.
 
     `losses`: by rail; `loss`: what all but a quarter of the rails that nothing explains lose at least.
     `masked`, `rails_masked`: the loss that something wider explains, of all rails and of single ones.
@@ -42,6 +48,8 @@ class Observation:
     across: bool | None
     logs: Mapping[str, float]
     full: bool = True
+    alone: bool = False
+    queue_pairs: int = 0
     losses: dict[str, float] = field(default_factory=dict)
     loss: float = 0.0
     masked: float = 0.0
@@ -54,6 +62,11 @@ class Observation:
         if self.measure is Measure.ALL_REDUCE:
             ways = (Way.TOGETHER, Way.TOGETHER)
         self.ends = ((self.sender, ways[0]), (self.receiver, ways[1]))
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it ran alone, in a round of few."""
+        return self.alone and not self.full
 
     def explained(self, rail: str = ALL_RAILS) -> float:
         """The loss that something named explains, of one rail or of all of them."""
@@ -84,18 +97,22 @@ def all_but_a_quarter(losses: Iterable[float]) -> float:
 
 
 def observations(
-    rounds: Sequence[MeasuredRound], measure: Measure, leafs: Mapping[str, str]
+    rounds: Sequence[MeasuredRound], measure: Measure, leafs: Mapping[str, str], *, tried: bool = False
 ) -> list[Observation]:
-    """Of one measure, in the order of rounds."""
+    """Of one measure, in the order of rounds; `tried`: of those with other queue pairs, else the others."""
     return [
-        Observation(measure, one.round.number, a, b, across(leafs, a, b), logs, full)
+        Observation(
+            measure, one.round.number, a, b, across(leafs, a, b), logs,
+            one.round.purpose not in SMALL, (run.first, run.second) in alone, one.round.queue_pairs,
+        )
         for one in rounds
-        for full in [one.round.purpose is not RoundPurpose.CONFIRM]
+        if (one.round.purpose is RoundPurpose.QUEUES) is tried
+        for alone in [one.round.alone(leafs)]
         for run in one.runs
         if run.answered
         for a, b, logs in _directions(run, measure)
         if logs
-    ]
+    ]  # fmt: skip
 
 
 def _directions(run: PairRun, measure: Measure) -> Iterator[tuple[str, str, dict[str, float]]]:
@@ -145,7 +162,11 @@ def _levels(
     for some in rounds.values():
         own = some[0].full and len(some) >= full and sum(len(one.logs) for one in some) >= OWN
         level = _typical(some, clean) if own else None
-        yield some, pooled if level is None else level
+        yield [one for one in some if not one.quiet], pooled if level is None else level
+    for quiet in grouped((one.queue_pairs, one) for one in every if one.quiet).values():
+        # Where links are shared all are slower at once, and only others that run alone say by how much.
+        level = _upper(quiet)
+        yield quiet, level if level > pooled + RAISED else pooled
 
 
 def _pooled(every: Sequence[Observation], clean: Callable[[Observation, str], bool] | None) -> float:
@@ -169,7 +190,7 @@ def _upper(some: Sequence[Observation]) -> float:
 def typical_rate(every: Sequence[Observation]) -> dict[bool | None, float]:
     """Bytes per second by class: the median over rounds of what the losses are counted from."""
     levels: dict[bool | None, dict[int, float]] = {}
-    for one in every:
+    for one in [one for one in every if one.full] or every:
         rail = next(iter(one.logs))
         levels.setdefault(one.across, {})[one.round] = one.logs[rail] + one.losses[rail]
     return {kind: math.exp(median(rounds.values())) for kind, rounds in levels.items()}

@@ -7,7 +7,8 @@ a partner known to be good.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -23,7 +24,8 @@ from wirewatch_fleet.pairs.model import (
     PairRound,
     RoundPurpose,
 )
-from wirewatch_fleet.pairs.naming import Assessment, assess, explained
+from wirewatch_fleet.pairs.naming import Assessment, assess, crowded_across, explained
+from wirewatch_fleet.pairs.observations import across
 
 Pair = tuple[str, str]
 TRIES = 40
@@ -121,42 +123,83 @@ def next_step(
     The same arguments give the same answer. A verdict comes when nothing is open, after `limits.most` rounds,
     or when nobody who is idle could tell more.
     """
+    loud = [one for one in rounds if one.round.purpose not in QUIET]
     number = 1 + max((one.round.number for one in rounds), default=0)
     chance = Random(f"{seed}:{number}")  # noqa: S311 - a matching, no secret
     there = [one.name for one in fleet.members if idle is None or one.name in idle]
     met = [pair for one in rounds for pair in one.round.pairs]
-    if len(rounds) < limits.first:
-        planned = _first(fleet, rounds, there, meetings(met), chance, number)
+    crowded = ENOUGH <= len(loud) <= limits.first and crowded_across(fleet, rounds, limits)
+    if len(loud) < min(limits.first + crowded, limits.most):
+        planned = _first(fleet, rounds, there, meetings(met), chance, number, crowded=crowded)
         if planned.pairs:
             return PlannedRound(planned, None)
     known = assess(fleet, rounds, limits)
-    if len(rounds) < limits.most:
-        pairs = ConfirmingRound(known, fleet.leafs(), frozenset(there), met, chance).pairs()
-        if pairs:
-            return PlannedRound(PairRound(number, RoundPurpose.CONFIRM, pairs), known)
+    build = ConfirmingRound(known, fleet.leafs(), frozenset(there), met, chance)
+    if len(loud) < limits.most and (pairs := build.pairs()):
+        return PlannedRound(PairRound(number, RoundPurpose.CONFIRM, pairs), known)
+    last = _alone(rounds, build, limits, number)
+    if last is None and known.collisions and limits.queue_pairs:
+        last = _queues(fleet, rounds, there, chance, number, limits)
+    if last is not None:
+        return PlannedRound(last, known)
     return PairsVerdict(known, len(rounds), health(known, limits))
+
+
+ENOUGH = 2
+"""Rounds that show whether routes across leafs are shared."""
+QUIET = frozenset({RoundPurpose.ALONE, RoundPurpose.QUEUES})
+REFERENCES = 2
+"""Runs alone of members that are well which show what a pair gives where nobody shares its links."""
+
+
+def _alone(
+    rounds: Sequence[MeasuredRound], build: "ConfirmingRound", limits: PairLimits, number: int
+) -> PairRound | None:
+    """Suspects alone, every other time with more queue pairs; None where nobody is to run so."""
+    ran = sum(one.round.purpose is RoundPurpose.ALONE for one in rounds)
+    if ran >= limits.quiet or not limits.alone:
+        return None
+    build.before = [pair for one in rounds for pair in one.round.alone(build.leafs)]
+    pairs = build.pairs_alone()
+    queues = limits.queue_pairs if ran % 2 and build.known.open else 0
+    return PairRound(number, RoundPurpose.ALONE, pairs, queue_pairs=queues) if pairs else None
+
+
+def _queues(
+    fleet: PairFleet, rounds: Sequence[MeasuredRound], there: Sequence[str], chance: Random, number: int,
+    limits: PairLimits,
+) -> PairRound | None:  # fmt: skip
+    """All pairs at once with more queue pairs, once: whether that would help."""
+    if any(one.round.purpose is RoundPurpose.QUEUES for one in rounds):
+        return None
+    planned = _first(fleet, (), there, meetings(()), chance, 1)
+    return replace(planned, number=number, purpose=RoundPurpose.QUEUES, queue_pairs=limits.queue_pairs)
 
 
 def health(known: Assessment, limits: PairLimits = DEFAULT_LIMITS) -> Health:
     """FAILED and DEGRADED for what is named; UNKNOWN where something stays open, which FAILED outweighs."""
     found = [Health.FAILED if one.loss >= limits.failed else Health.DEGRADED for one in known.named]
-    if known.suspects or known.thin or known.silent or not known.typical:
+    found += [Health.DEGRADED for one in known.collisions if one.loss >= limits.least]
+    if known.open or known.thin or known.silent or known.unseen or not known.typical:
         found.append(Health.UNKNOWN)
     return max(found, default=Health.OK)
 
 
 def _first(
     fleet: PairFleet, rounds: Sequence[MeasuredRound], there: Sequence[str],
-    met: Callable[[str, str], bool], chance: Random, number: int,
+    met: Callable[[str, str], bool], chance: Random, number: int, *, crowded: bool = False,
 ) -> PairRound:  # fmt: skip
-    """Across leafs, inside them, across again; at random where fewer than two leafs are known."""
+    """Across leafs, inside them, across again; at random where fewer than two leafs are known.
+
+    Where routes across leafs are `crowded`, inside them, which one switch decides.
+    """
     idle = set(there)
     leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in idle}
     rested = Counter(name for one in rounds for name in one.round.resting)
     if len(set(leafs.values())) < 2:  # noqa: PLR2004
         pairs, resting = matching(there, met, chance, rested)
         return PairRound(number, RoundPurpose.RANDOM, pairs, resting)
-    if number % 3 == 2:  # noqa: PLR2004
+    if number % 3 == 2 or crowded:  # noqa: PLR2004
         pairs, resting = inside(there, leafs, met, chance, rested)
         return PairRound(number, RoundPurpose.INSIDE, pairs, resting)
     pairs, resting = matching(there, lambda a, b: met(a, b) or _same(leafs, a, b), chance, rested)
@@ -177,7 +220,10 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True)
 class ConfirmingRound:
-    """Builds the pairs of one later round; each member is in one pair at most."""
+    """Builds the pairs of one later round; each member is in one pair at most.
+
+    `busy`: leafs of which a pair runs alone; None while pairs need not.
+    """
 
     known: Assessment
     leafs: Mapping[str, str]
@@ -186,6 +232,59 @@ class ConfirmingRound:
     chance: Random
     used: set[str] = field(default_factory=set)
     made: list[Pair] = field(default_factory=list)
+    busy: set[str] | None = None
+
+    def pairs_alone(self) -> tuple[Pair, ...]:
+        """Return pairs that share no route: suspects, then who was never seen whole; beside them, good ones.
+
+        The good ones show what a pair gives alone, where all are slower at once.
+        """
+        self.busy = set()
+        good = self._good(self.known.open)
+        met = meetings(self.before)
+        wanted = any(one.alone < REFERENCES for one in self.known.collisions)
+        if wanted and not self.leafs:
+            self._references(good)
+        single = [one for one in self.known.open if one.place.kind in {PartKind.NODE, PartKind.PAIR}]
+        for part in sorted(single, key=lambda one: -one.loss):
+            if part.place.kind is PartKind.PAIR:
+                self._add(*self._pair_or_others(part.place.name, part.place.peer, good))
+            else:
+                self._with_good(_asked(part.place.name, part), good, met)
+        for name in self.known.unseen:
+            if name not in {one.place.name for one in single}:
+                self._with_good(_Asked(name, {Way.TOGETHER: 0.0}), good or [*self.there], met)
+        if wanted or (self.made and self.known.collisions):
+            self._references(good)
+        return tuple(self.made)
+
+    def _pair_or_others(self, a: str, b: str, good: Sequence[str]) -> Pair:
+        """A suspected pair, or for comparison others of its two leafs, whichever ran alone less often."""
+        mine = sum({a, b} == {*pair} for pair in self.before)
+        like = [pair for pair in self.before if self._leafs_of(*pair) == self._leafs_of(a, b)]
+        ends = ([one for one in good if one not in {a, b} and _same(self.leafs, one, end)] for end in (a, b))
+        other = tuple(some[0] for some in ends if some)
+        if self.leafs and not _same(self.leafs, a, b) and len(other) == 2 and len(like) - mine < mine:  # noqa: PLR2004
+            return other
+        return a, b
+
+    def _references(self, good: Sequence[str]) -> None:
+        """Pairs of members that are well: those that ran alone before, then others across leafs and inside.
+
+        A pair that traffic slowed once is cleared by its next run; each new pair would be a new suspect.
+        """
+        lacking = {one.across for one in self.known.collisions if one.alone < REFERENCES}
+        for a, b in self.before:
+            if a in good and b in good and (not lacking or across(self.leafs, a, b) in lacking):
+                self._add(a, b)
+        one_each = list({self.leafs.get(name, name): name for name in good}.values())
+        for a, b in zip(one_each[::2], one_each[1::2], strict=False):
+            if lacking != {False}:
+                self._add(a, b)
+        for a in good:
+            others = (b for b in good if b != a and _same(self.leafs, a, b) and b not in self.used)
+            for b in islice(others, 1):
+                self._add(a, b)
 
     def pairs(self) -> tuple[Pair, ...]:
         """Return the pairs that would tell most, of those who are there."""
@@ -196,7 +295,7 @@ class ConfirmingRound:
             if part.place.kind is PartKind.PAIR:
                 self._add(part.place.name, part.place.peer)
         asked = [_asked(name, part) for part in suspects for name in self._members(part)]
-        asked += [_Asked(name, {Way.TOGETHER: 0.0}) for name in self.known.thin]
+        asked += [_Asked(name, {Way.TOGETHER: 0.0}) for name in self._little_known()]
         for one in asked:
             self._with_good(one, good, met)
         self._left(met)
@@ -205,8 +304,12 @@ class ConfirmingRound:
     def _good(self, suspects: Iterable[NamedPart]) -> list[str]:
         """Members that nothing speaks against: not suspected, nor in a suspected leaf, nor little known."""
         bad = {name for part in suspects for name in (part.place.name, part.place.peer)}
-        bad |= {part.place.name for part in self.known.named if part.place.kind is PartKind.NODE}
-        bad |= {*self.known.thin, *self.known.silent}
+        bad |= {
+            part.place.name
+            for part in (*self.known.named, *self.known.unconfirmed)
+            if part.place.kind is PartKind.NODE
+        }
+        bad |= {*self._little_known(), *self.known.silent}
         leafs = {part.place.name for part in suspects if part.place.kind is PartKind.LEAF}
         good = sorted(
             one.name for one in self.known.members
@@ -214,6 +317,9 @@ class ConfirmingRound:
         )  # fmt: skip
         self.chance.shuffle(good)
         return good
+
+    def _little_known(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.known.thin, *self.known.unseen)))
 
     def _members(self, part: NamedPart) -> list[str]:
         """Who must run for a suspect to be confirmed."""
@@ -232,12 +338,15 @@ class ConfirmingRound:
     def _with_good(self, asked: _Asked, good: list[str], met: Callable[[str, str], bool]) -> None:
         """The partner on the way to whom least is in the way, whom it has not met if there is one."""
         name = asked.name
-        free = [one for one in good if one not in self.used and one != name]
+        free = [one for one in good if one not in self.used and one != name and self._room(name, one)]
         ours = [one for one in free if _same(self.leafs, name, one)]
+        # Inside a leaf no other pair is in the way, and alone one that runs there leaves room for others.
+        inside = self.busy is not None or any(one.across for one in self.known.collisions)
         ranked = sorted(
-            (*self._in_the_way(asked, one), met(name, one), place, one)
+            (*self._in_the_way(asked, one), met(name, one), inside and not _same(self.leafs, name, one),
+             place, one)
             for place, one in enumerate((*free[:CHOICES], *ours[:CHOICES]))
-        )
+        )  # fmt: skip
         if ranked and ranked[0][0] < len(asked.losses):
             self._add(name, ranked[0][-1])
 
@@ -262,15 +371,27 @@ class ConfirmingRound:
 
     def _left(self, met: Callable[[str, str], bool]) -> None:
         """Those for whom no good partner was left run with each other, inside their leaf first."""
-        rest = [name for name in self.known.thin if name in self.there and name not in self.used]
+        rest = [name for name in self._little_known() if name in self.there and name not in self.used]
         pairs, _ = inside(rest, self.leafs, met, self.chance, {})
         for pair in pairs:
             self._add(*pair)
 
     def _add(self, a: str, b: str) -> None:
-        if {a, b} <= self.there and not self.used & {a, b}:
+        if {a, b} <= self.there and not self.used & {a, b} and self._room(a, b):
             self.used |= {a, b}
             self.made.append((a, b))
+            if self.busy is not None:
+                self.busy |= self._leafs_of(a, b)
+
+    def _leafs_of(self, a: str, b: str) -> set[str]:
+        return {self.leafs.get(name, "") for name in (a, b)}
+
+    def _room(self, a: str, b: str) -> bool:
+        """Whether the two would run alone, where they must: in leafs that are known, or as the only pair."""
+        if self.busy is None or not self.made:
+            return True
+        leafs = self._leafs_of(a, b)
+        return "" not in {*leafs, *self.busy} and not leafs & self.busy
 
 
 def _asked(name: str, part: NamedPart) -> _Asked:

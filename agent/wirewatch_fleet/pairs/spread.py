@@ -72,7 +72,8 @@ class JudgedPart:
     """A part beside the healthy ones, by the runs that say something of it; `slow` of them are slow.
 
     `loss`: the median over partners, and its standard deviation `error`. `slow_with`: those `partners` with
-    which it was slow. `deviations`: the loss in them. `named` takes all that a `NamingBar` asks.
+    which it was slow. `deviations`: the loss in them. `named` takes all that a `NamingBar` asks. Of its runs
+    `alone` had routes that nobody shared, and `alone_slow` of those were slow.
     """
 
     loss: float
@@ -84,6 +85,8 @@ class JudgedPart:
     deviations: float
     named: bool
     suspected: bool
+    alone: int = 0
+    alone_slow: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +113,13 @@ class NamingBar:
 
     def rounds_enough(self, slow: int, rounds: int, chance: float) -> bool:
         """Whether so many slow rounds are more than chance gives any of the parts."""
-        expected = math.log(max(1, self.parts) * math.comb(rounds, slow)) + slow * math.log(chance)
-        return expected <= math.log(self.error)
+        return chance_enough(self.parts, slow, rounds, chance, self.error)
+
+
+def chance_enough(parts: int, slow: int, rounds: int, chance: float, error: float) -> bool:
+    """Whether any of so many parts would be slow so often by chance more seldom than `error`."""
+    expected = math.log(max(1, parts) * math.comb(rounds, slow)) + slow * math.log(chance)
+    return expected <= math.log(error)
 
 
 def _split(points: Iterable[RoundLoss], margin: float) -> tuple[list[RoundLoss], list[RoundLoss]]:

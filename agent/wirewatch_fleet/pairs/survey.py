@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from wirewatch.core.pairs import PartKind, Way
 from wirewatch.core.statistics import grouped, low_median
+from wirewatch_fleet.pairs.crowd import Crowd, End, crowds, slow_from, stands_out
 from wirewatch_fleet.pairs.model import PairLimits, SlowPlace
 from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation, all_but_a_quarter, weigh
 from wirewatch_fleet.pairs.spread import (
@@ -27,7 +28,6 @@ from wirewatch_fleet.pairs.spread import (
 
 CLIP = 2.5
 """Standard deviations at which a loss is cut, since a slow partner is not the member's own pace."""
-End = tuple[str, Way]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +113,20 @@ class Survey:
     spread: HealthySpread = field(default_factory=lambda: HealthySpread(0.0, 0.0, ()))
     doubtful: frozenset[Observation] = frozenset()
     nodes: dict[End, JudgedPart] = field(default_factory=dict)
+    crowded: frozenset[Crowd] = frozenset()
     named: list[Found] = field(default_factory=list)
     suspects: list[Found] = field(default_factory=list)
 
-    def run(self) -> None:
-        """Judge all parts twice: the second time beside the median of what the first found well."""
+    def first_look(self) -> None:
+        """Judge what is wide, and nodes, beside the upper quartile of all runs."""
         self.ends = grouped((end, one) for one in self.every for end in one.ends)
         self.ways = frozenset(way for _, way in self.ends)
         weigh(self.every)
         self._judge_wide()
+
+    def run(self) -> None:
+        """Judge all parts twice: the second time beside the median of what the first found well."""
+        self.first_look()
         self.doubtful = frozenset(
             one for end, judged in self.nodes.items() if judged.suspected for one in self.ends[end]
         )
@@ -143,6 +148,7 @@ class Survey:
         self._groups(self.rail_parts())
         self._groups(self.leaf_parts())
         self._leafs_inside()
+        self.crowded = crowds(self.every, self.ends, self.slow)
         self._see_spread()
         self._nodes()
 
@@ -154,6 +160,11 @@ class Survey:
             one.paces = (0.0, 0.0)
         set_paces(self.every, healthy_spread((_points(end, some) for end, some in well.items()), least))
         self.spread = healthy_spread((_points(end, some) for end, some in well.items()), least)
+
+    @property
+    def slow(self) -> float:
+        """The loss from which on a run counts as slowed by others."""
+        return slow_from(math.hypot(self.spread.between, self.spread.within))
 
     def bar(self, parts: int) -> NamingBar:
         """Return what it takes to be named, of so many parts that are looked at."""
@@ -187,8 +198,11 @@ class Survey:
             these = [one for one in listed if bool(one[0].rail) is rail]
             bar = self.bar(len(these))
             found = [(judge(points, spread, bar), place, way, some) for place, way, some, points in these]
-            for before, place, way, some in sorted(found, key=lambda one: -one[0].deviations):
-                if not before.suspected:
+            suspected = [one for one in found if one[0].suspected]
+            doubtful = {place.name for _, place, *_ in suspected}
+            for before, place, way, some in sorted(suspected, key=lambda one: -one[0].deviations):
+                limit = max(bar.least, before.loss / 2)
+                if not stands_out(place, some, self.every, limit, self.leafs, doubtful):
                     continue
                 now = judge(self.rounds_of(place, some), spread, bar)
                 if now.named:
@@ -230,10 +244,14 @@ class Survey:
         self._name(place, way, judged, some)
 
     def _name(self, place: SlowPlace, way: Way, judged: JudgedPart, some: Sequence[Observation]) -> None:
-        judged = replace(judged, loss=median(_losses(some, place.rail)))
+        losses = sorted(_losses(some, place.rail))
+        judged = replace(judged, loss=median(losses))
         self.named.append(Found(place, way, judged))
+        low, high = all_but_a_quarter(losses), losses[-1 - len(losses) // 4]
+        # Load that comes and goes explains all that its runs lose; what is always there no more than that.
+        uneven = high - low > max(self.bar(1).least, judged.loss / 2)
         for one in some:
-            one.mask(judged.loss, place.rail)
+            one.mask(losses[-1] if uneven else judged.loss, place.rail)
 
     def within(self, leaf: SlowPlace) -> list[Observation]:
         """Runs between two members of a leaf."""

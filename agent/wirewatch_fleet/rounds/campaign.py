@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from wirewatch_fleet.pairs.document import RoundsDocument, fleet_of, measured_of, rounds_document
+from wirewatch_fleet.pairs.document import QUEUE_PAIRS, RoundsDocument, fleet_of, measured_of, rounds_document
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, MeasuredRound, PairLimits, PairRound, PairRun
 from wirewatch_fleet.pairs.plan import PairsVerdict, next_step
 from wirewatch_fleet.rounds.answer import failed_run, run_of
@@ -50,7 +50,10 @@ class CampaignView(Protocol):
 
 def order_of(planned: PairRound, options: CampaignOptions) -> RoundOrder:
     """The order for a round that the planner wants."""
-    return RoundOrder(planned.number, planned.pairs, options.work, options.seconds, options.patience)
+    work = options.work
+    if planned.queue_pairs:
+        work = replace(work, environment={**work.environment, QUEUE_PAIRS: f"{planned.queue_pairs}"})
+    return RoundOrder(planned.number, planned.pairs, work, options.seconds, options.patience, planned.purpose)
 
 
 def planned_next(engine: RoundEngine, made: RoundsDocument, options: CampaignOptions) -> PairRound | None:

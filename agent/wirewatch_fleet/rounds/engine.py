@@ -36,7 +36,8 @@ class RoundOrder:
     """One round: its pairs run at once, one job or step each.
 
     `work`: what each pair measures. `seconds`: what a pair may take once it is admitted, from the start of
-    its processes to its answer; `patience`: seconds for which it may wait to be admitted.
+    its processes to its answer; `patience`: seconds for which it may wait to be admitted. `purpose`: for what
+    the planner chose it.
     """
 
     number: int
@@ -44,6 +45,7 @@ class RoundOrder:
     work: PairWork
     seconds: float
     patience: float
+    purpose: str = ""
 
 
 class PairState(StrEnum):

@@ -36,6 +36,8 @@ ASK_SECONDS, HEAR_SECONDS, ANSWER_SECONDS = 3.0, 1.5, 20.0
 no Ctrl-C is heard; for an answer between rounds."""
 GRACE_SECONDS = 10.0
 """What srun waits longer than a campaign: it then gives up by itself, if the campaign is gone."""
+PARTNER_SECONDS = 8
+"""Seconds that srun leaves one node of a pair to end, once the other has: it may wait for a dead one."""
 END_SECONDS = 1.0
 """Seconds that srun may take to end by itself once it is told to."""
 _PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD", "REQUEUE_HOLD"})
@@ -170,7 +172,8 @@ class SlurmRounds:
         return [
             "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", f"--nodelist={first},{second}",
             f"--job-name={name}", f"--time={minutes}", "--mem=0", "--cpu-bind=none", "--input=none",
-            "--kill-on-bad-exit=0", *own, *(f"--{key}={value}" for key, value in chosen.items() if value),
+            "--kill-on-bad-exit=0", f"--wait={PARTNER_SECONDS}", *own,
+            *(f"--{key}={value}" for key, value in chosen.items() if value),
             *self.options.command, "fleet", "peer",
         ]  # fmt: skip
 

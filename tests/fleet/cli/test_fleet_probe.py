@@ -61,6 +61,22 @@ def test_a_dry_run_says_what_and_starts_nothing(tmp_path: Path, played: PlayedEn
     assert not (tmp_path / "rounds.json").exists()
 
 
+def test_leafs_come_from_a_file_too(tmp_path: Path, played: PlayedEngine) -> None:
+    """As Slurm's topology.conf names them; a node that it has no line of keeps what the scheduler says."""
+    file = tmp_path / "topology.conf"
+    file.write_text("SwitchName=a Nodes=n[0-1]\nSwitchName=b Nodes=n[2-6]\nSwitchName=s Switches=a,b\n")
+    assert "8 nodes in 3 leafs" in ran(tmp_path, "--dry-run", "--leafs", str(file)).output
+    played.nodes = BARE
+    assert "8 nodes in 2 leafs" in ran(tmp_path, "--dry-run", "--leafs", str(file)).output
+    for text, said in (
+        ("SwitchName=a Nodes=x1", "has these nodes"), ("SwitchName=a Nodes=n[1-", "n[1-"),
+        ("\xff", "--leafs"),
+    ):  # fmt: skip
+        file.write_bytes(text.encode("latin-1"))
+        result = ran(tmp_path, "--dry-run", "--leafs", str(file))
+        assert (result.exit_code, said in result.output) == (2, True), result.output
+
+
 BARE = tuple(replace(one, leaf="") for one in NODES)
 
 
@@ -72,6 +88,8 @@ BARE = tuple(replace(one, leaf="") for one in NODES)
             "each pair sends 256 MiB each way on each of 8 rails, on all at once, then an all_reduce, by",
             "by distributed: 20 s at most on 2 x 8 GPUs",
             "16 min, 10,240 GPU-seconds; mostly 3 rounds and small ones",
+            "with three partners: 12 more rounds at most, 320 GPU-seconds for a pair in each",
+            "one more round of all pairs, with 4 queue pairs for a connection",
         ]),
         (BARE, ("--rounds", "1"), ["8 nodes: n[0-7]", "round 1 (random)", "; mostly 1 rounds"]),
         (NODES, ("--engine", "gloo"), [

@@ -16,6 +16,7 @@ from wirewatch.core.words import utc
 from wirewatch_fleet.cli import status as status_module
 from wirewatch_fleet.cli.pairs import pairs_lines
 from wirewatch_fleet.cli.status import PrometheusAccess, text_of
+from wirewatch_fleet.pairs.alone import CollisionLoss
 from wirewatch_fleet.pairs.document import NextRound, PairsDocument, SlowEntry
 from wirewatch_fleet.pairs.model import RoundPurpose, WayLoss
 from wirewatch_fleet.pairs.naming import AlikeLoss, TypicalRate
@@ -26,7 +27,7 @@ AT = 1_795_000_000.0
 
 
 def slow(kind: PartKind, name: str, peer: str = "", rail: str = "", *, across: bool = False) -> SlowEntry:
-    loss = WayLoss(Way.SENDS, 0.2, 0.19, 0.21, 3, 4, 3, 40.0)
+    loss = WayLoss(Way.SENDS, 0.2, 0.19, 0.21, 3, 4, 3, 40.0, 2, 2)
     return SlowEntry(kind, name, peer, rail, across, Measure.RAILS, [loss], [], f"look at {kind}")
 
 
@@ -36,8 +37,9 @@ EMPTY = PairsDocument(
 HEAD = f"OK: 0 named, 0 open, by 5 of 6 runs of pairs in 3 rounds, {utc(AT)}"
 BASIS = "healthy nodes differ by 0.6% (standard deviation); one is named from 3.0% on"
 NODE = slow(PartKind.NODE, "n1")
+COLLISION = CollisionLoss(Measure.RAILS, True, 0.22, 48e9, 60, 96, 4, 0, 4, 0.09)  # noqa: FBT003
 NEXT = NextRound(4, RoundPurpose.CONFIRM, [("a", "b")] * 9)
-OPEN = "open, slow so far, but not beyond chance:"
+OPEN = "open, slow so far, but not beyond chance, or not in three runs alone:"
 NO_MORE = "no further round is planned: start again with those that are open and partners that are well"
 
 
@@ -64,7 +66,8 @@ def test_what_is_well_is_one_line_and_what_it_rests_on() -> None:
 def test_each_part_has_its_name_and_its_numbers(entry: SlowEntry, what: str, way: str) -> None:
     made = lines(named=[entry, entry])
     assert made[1:3] == ["", "slow:"]
-    row = f"{way} 20.0% 19.0% to 21.0% 3 of 4 3 40 sends on one rail".split()
+    alone = "2 of 2" if entry.kind in {PartKind.NODE, PartKind.PAIR} else ""
+    row = f"{way} 20.0% 19.0% to 21.0% 3 of 4 {alone} 3 40 sends on one rail".split()
     assert made[4].split() == made[5].split() == [*what.split(), *row]
     assert [line for line in made if "look" in line] == [f"  look at {entry.kind}"]
 
@@ -86,6 +89,16 @@ def test_each_part_has_its_name_and_its_numbers(entry: SlowEntry, what: str, way
          ["typical: sends on all rails: 46.00 GB/s", "typical: sends on one rail across leafs: 4.00 GB/s"]),
         ({"alike": [AlikeLoss(Measure.SEND, False, 0.1, 5e9, 1)]},  # noqa: FBT003
          ["all alike: sends on all rails inside a leaf are 10.0% slower than 5.0 GB/s, in an"]),
+        ({"collisions": [COLLISION]},
+         ["collision: sends on one rail across leafs lose 22% when all pairs talk, 60 of 96 runs are slow",
+          "  in 4 of 4 runs alone it is 48.0 GB/s", "  what may help: adaptive routing",
+          "  with NCCL_IB_QPS_PER_CONNECTION=4 they lose 9%"]),
+        ({"collisions": [replace(COLLISION, across=None, alone=0)], "unseen": ["n7"]},
+         ["  no pair has run alone, so other traffic", "leafs are not known", NO_MORE,
+          "in each of their runs others may have slowed them: n7"]),
+        ({"collisions": [replace(COLLISION, alone_slow=1)]},
+         ["collision: ", "  1 of 4 runs alone are slow too: other traffic is there as well"]),
+        ({"collisions": [replace(COLLISION, alone_slow=2)]}, ["other traffic: sends on one rail"]),
         ({"alike": [AlikeLoss(Measure.SEND, None, 0.1, 5e9, 2)]},
          ["all alike: sends on all rails are 10.0% slower than 5.0 GB/s, the median of 2 earlier results"]),
     ],

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from wirewatch_fleet.pairs.model import MeasuredRound, PairRound, PairRun, RoundPurpose
+from wirewatch_fleet.pairs.model import MeasuredRound, PairLimits, PairRound, PairRun, RoundPurpose
 
 RATE = 48e9
+BY_ROUNDS = PairLimits(alone=0)
+"""Limits by which rounds of all pairs name by themselves, as where no two of them share a link."""
 Loss = Callable[[str, str, int], float]
 """The share that the first loses towards the second in a round."""
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tests.fleet.pairs.drawn import DrawnFault, DrawnFleet, FabricNoise
-from tests.fleet.pairs.rounds import Loss, around, measured, wobble
+from tests.fleet.pairs.rounds import BY_ROUNDS, Loss, around, measured, wobble
 from tests.rows import each
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch_fleet.pairs.model import (
-    DEFAULT_LIMITS,
     MeasuredRound,
     NamedPart,
     PairFleet,
@@ -113,7 +112,7 @@ def rounds(count: int, lost: Loss = well, names: list[str] = NAMES) -> list[Meas
 
 
 def known(every: list[MeasuredRound], fleet: PairFleet = FLEET) -> Assessment:
-    return assess(fleet, every, DEFAULT_LIMITS)
+    return assess(fleet, every, BY_ROUNDS)
 
 
 def changed(every: list[MeasuredRound], name: str, *fields: str, first: int = 1) -> list[MeasuredRound]:
@@ -231,7 +230,7 @@ def test_members_of_a_leaf_that_is_slow_inside_too_are_no_more_asked_about() -> 
         MeasuredRound(one.round, [run for run in one.runs if "n0016" not in {run.first, run.second}])
         for one in every[1:]
     ]
-    found = assess(fleet.fleet, [every[0], *few], DEFAULT_LIMITS)
+    found = assess(fleet.fleet, [every[0], *few], BY_ROUNDS)
     assert {one.place for one in found.named} == {SlowPlace(LEAF, "leaf1")}
     assert "n0016" in found.thin
     assert not set(found.thin) & {f"n{n:04}" for n in range(8, 16)}

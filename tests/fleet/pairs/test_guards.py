@@ -8,10 +8,11 @@ import pytest
 from tests.rows import each
 from wirewatch.core.pairs import Measure, PartKind, Way
 from wirewatch.core.statistics import grouped
+from wirewatch_fleet.pairs.crowd import End
 from wirewatch_fleet.pairs.model import DEFAULT_LIMITS, SlowPlace
 from wirewatch_fleet.pairs.observations import Observation
 from wirewatch_fleet.pairs.spread import HealthySpread, JudgedPart
-from wirewatch_fleet.pairs.survey import End, Found, Survey, set_paces
+from wirewatch_fleet.pairs.survey import Found, Survey, set_paces
 
 SENDS, RECEIVES, TOGETHER = Way.SENDS, Way.RECEIVES, Way.TOGETHER
 CALM = HealthySpread(0.003, 0.004, [0.0] * 1000)

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fleet.pairs.rounds import Loss, around, measured
+from tests.fleet.pairs.rounds import BY_ROUNDS, Loss, around, measured
 from wirewatch.core.pairs import PartKind, Way
 from wirewatch_fleet.pairs.model import (
-    DEFAULT_LIMITS,
     MeasuredRound,
     PairFleet,
     PairMember,
@@ -25,7 +24,7 @@ FLEET = PairFleet(tuple(PairMember(name) for name in NAMES))
 def found(lost: Loss, rounds: int = 8, fleet: PairFleet = FLEET) -> Assessment:
     """What so many rounds say, in which all members meet others."""
     names = [one.name for one in fleet.members]
-    return assess(fleet, [measured(n, around(names, n), lost) for n in range(1, 1 + rounds)], DEFAULT_LIMITS)
+    return assess(fleet, [measured(n, around(names, n), lost) for n in range(1, 1 + rounds)], BY_ROUNDS)
 
 
 def nodes(known: Assessment) -> dict[tuple[str, str], set[Way]]:
@@ -59,7 +58,7 @@ def test_of_a_named_node_the_other_direction_is_one_of_few_to_look_at() -> None:
 
         every = [measured(number, around(NAMES, number), lost) for number in range(1, 6)]
         every[3:] = [MeasuredRound(one.round, [_one_way(run) for run in one.runs]) for one in every[3:]]
-        known = assess(FLEET, every, DEFAULT_LIMITS)
+        known = assess(FLEET, every, BY_ROUNDS)
         return {one.way for part in known.named for one in part.losses if part.place.name == "n03"}
 
     assert told(0.2) == {Way.SENDS, Way.RECEIVES}
@@ -92,7 +91,7 @@ def test_senders_that_met_the_same_receivers_alone_are_not_named(*, with_others:
     if with_others:
         pairs = [*zip([*senders, *receivers], others[:8], strict=True), *around(others[8:], 1)]
         every.append(measured(9, pairs, lost))
-    known = assess(FLEET, every, DEFAULT_LIMITS)
+    known = assess(FLEET, every, BY_ROUNDS)
     assert not known.named
     assert {one.place.name for one in known.suspects} & {*senders, *receivers}
 
@@ -104,7 +103,7 @@ def test_a_node_that_met_one_partner_alone_is_not_named() -> None:
     for number in range(1, 9):
         pairs = [(a, b), *around(others[:-1], number)] if number % 2 else around([b, *others], number)
         every.append(measured(number, pairs, lambda one, two, _n: 0.3 if (one, two) == (a, b) else 0.0))
-    known = assess(FLEET, every, DEFAULT_LIMITS)
+    known = assess(FLEET, every, BY_ROUNDS)
     assert (a, "") not in nodes(known)
     assert a in {one.place.name for one in known.suspects}
 
@@ -126,7 +125,7 @@ def leaf_rounds(with_b: int, lost: Loss) -> Assessment:
         inside = c[2 * rest :]
         pairs += [*zip(inside[::2], inside[1::2], strict=True)]
         every.append(measured(number, pairs, lost, RoundPurpose.ACROSS))
-    return assess(LEAFS, every, DEFAULT_LIMITS)
+    return assess(LEAFS, every, BY_ROUNDS)
 
 
 @pytest.mark.parametrize(("with_b", "named"), [(8, False), (7, False), (6, True), (4, True)])
@@ -144,14 +143,14 @@ def test_a_member_is_silent_after_three_runs_without_an_answer(*, unanswered: in
         _without(measured(n, around(NAMES, n), sends()), "n03" if n <= unanswered else "")
         for n in range(1, 1 + max(unanswered, 1))
     ]
-    known = assess(FLEET, rounds, DEFAULT_LIMITS)
+    known = assess(FLEET, rounds, BY_ROUNDS)
     assert known.silent == (("n03",) if silent else ())
     assert ("n03" in known.thin) is not silent
 
 
 def test_one_answer_ends_all_silence() -> None:
     rounds = [_without(measured(n, around(NAMES, n), sends()), "n03" if n != 3 else "") for n in range(1, 6)]
-    known = assess(FLEET, rounds, DEFAULT_LIMITS)
+    known = assess(FLEET, rounds, BY_ROUNDS)
     assert known.silent == ()
     assert "n03" in known.thin
 

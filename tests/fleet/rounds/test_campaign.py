@@ -6,15 +6,17 @@ from dataclasses import replace
 import pytest
 
 from tests.fleet.rounds.playedengine import OPTIONS, PlayedEngine, PlayedView, answers
+from tests.rows import each
 from wirewatch_fleet.pairs.document import (
     ROUNDS,
     RoundsDocument,
+    RoundsWork,
     measured_of,
     pairs_document,
     rounds_document,
 )
-from wirewatch_fleet.pairs.model import PairFleet, PairMember
-from wirewatch_fleet.rounds.campaign import run_rounds
+from wirewatch_fleet.pairs.model import MeasuredRound, PairFleet, PairMember, PairRound, RoundPurpose
+from wirewatch_fleet.rounds.campaign import order_of, run_rounds
 from wirewatch_fleet.rounds.engine import PairNode, PairProgress, PairState, RoundEngineError
 
 NODES = tuple(PairNode(f"n{number}", gpus=0) for number in range(16))
@@ -51,6 +53,29 @@ def test_a_round_is_shown_when_it_begins_and_when_it_was_measured() -> None:
     engine = PlayedEngine(NODES, after=0.5)
     run(engine)
     assert engine.time == pytest.approx(3 * 0.6)
+
+
+def test_a_round_with_more_queue_pairs_tells_nccl_so_and_keeps_it() -> None:
+    planned = PairRound(9, RoundPurpose.QUEUES, (("n0", "n1"),), queue_pairs=4)
+    order = order_of(planned, OPTIONS)
+    assert order.work.environment == {**OPTIONS.work.environment, "NCCL_IB_QPS_PER_CONNECTION": "4"}
+    assert order_of(replace(planned, queue_pairs=0), OPTIONS).work == OPTIONS.work
+    made = rounds_document(1e9, PairFleet((PairMember("n0"), PairMember("n1"))), [MeasuredRound(planned, ())])
+    assert measured_of(made)[0].round == planned
+
+
+@each(
+    ("engine", "environment", "tried"),
+    [
+        ("distributed", {}, 4), ("distributed", {"NCCL_IB_QPS_PER_CONNECTION": "8"}, 32),
+        ("distributed", {"NCCL_IB_QPS_PER_CONNECTION": "64"}, 128),
+        ("distributed", {"NCCL_IB_QPS_PER_CONNECTION": "many"}, 0), ("gloo", {}, 0),
+    ],
+)  # fmt: skip
+def test_queue_pairs_are_tried_where_there_are_any(
+    engine: str, environment: dict[str, str], tried: int
+) -> None:
+    assert RoundsWork(engine, 8, 1 << 20, environment).more_queue_pairs == tried
 
 
 def test_nothing_begins_once_it_is_ended() -> None:

@@ -211,7 +211,15 @@ def test_each_pair_gets_its_plan_and_its_answers_come_back(tmp_path: Path) -> No
         ("n1", "n2", "10.0.0.1:28700"), ("n3", "n4", "10.0.0.3:28700")
     }  # fmt: skip
     (line,) = (one for one in asked(tmp_path, "srun") if "n1,n2" in one)
-    words = ("--nodelist=n1,n2 ", "--exclusive", "--partition=probes", "--gres=gpu:8", "--time=2", "--mem=0")
+    words = (
+        "--nodelist=n1,n2 ",
+        "--exclusive",
+        "--partition=probes",
+        "--gres=gpu:8",
+        "--time=2",
+        "--mem=0",
+        "--wait=8",
+    )
     assert all(word in line for word in words)
     assert line.endswith("/opt/w/wirewatch fleet peer")
 

@@ -1,0 +1,60 @@
+"""proof/fleet/routes/routes.md, of what was drawn."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from proof.fleet.routes.cases import CASES
+from proof.fleet.simulation.page import bound
+from tools.prose import formatted
+
+PAGE = Path(__file__).with_name("routes.md")
+WORDS = Path(__file__).with_name("page.in.md")
+Results = Mapping[str, Mapping[str, Any]]
+
+
+def page(results: Results) -> str:
+    """The whole page."""
+    text = WORDS.read_text("utf-8")
+    healthy = [results[case.name] for case in CASES if case.fault is None and case.name in results]
+    fleets, failed = (sum(one[key] for one in healthy) for key in ("fleets", "failed"))
+    for name, words in (
+        ("healthy", "\n".join(_healthy(results))), ("faulty", "\n".join(_faulty(results))),
+        ("fleets", f"{fleets:,}"), ("failed", f"{failed}"), ("bound", f"{bound(failed, fleets):.2%}"),
+    ):  # fmt: skip
+        text = text.replace(f"{{{name}}}", words)
+    return formatted(text)
+
+
+def _healthy(results: Results) -> Iterator[str]:
+    head = ("fleets", "drawn", "node FAILED", "at most, 95 %", "named", "undecided", "lost")
+    yield f"| {' | '.join((*head, 'with 4 times the queue pairs', 'rounds', 'pairs alone'))} |"
+    yield "|---" * 10 + "|"
+    for case in CASES:
+        if case.fault is None and (one := results.get(case.name)):
+            drawn, failed, open_ = one["fleets"], one["failed"], one["healths"].get("UNKNOWN", 0)
+            cells = (
+                case.about, f"{drawn}", f"{failed}", f"{bound(failed, drawn):.1%}", f"{one['wrong']}",
+                f"{open_}", _share(one["lost"]), _share(one["with_queues"]), _most(one["rounds"]),
+                _most(one["alone"]),
+            )  # fmt: skip
+            yield f"| {' | '.join(cells)} |"
+
+
+def _faulty(results: Results) -> Iterator[str]:
+    yield "| fleets | drawn | named right | anything else named | undecided | rounds | pairs alone |"
+    yield "|---" * 7 + "|"
+    for case in CASES:
+        if case.fault is not None and (one := results.get(case.name)):
+            yield (
+                f"| {case.about} | {one['fleets']} | {one['right']} | {one['wrong']} "
+                f"| {one['healths'].get('UNKNOWN', 0)} | {_most(one['rounds'])} | {_most(one['alone'])} |"
+            )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _most(two: list[float]) -> str:
+    return f"{two[0]:g}, {two[1]:g}"
