@@ -24,7 +24,7 @@ ANSWERED: dict[str, tuple[int, set[str]]] = {
     "overlays": (180, set()),
     "recordings": (180, set()),
     "completion": (180, set()),
-    "parse": (330, TEXT),
+    "parse": (345, TEXT),
     "advise cost": (330, TEXT),
     "advise nccl-env": (360, TEXT | {"yaml"}),
     "advise bench-script": (260, TEXT),

@@ -125,17 +125,17 @@ def test_140_gb_of_gradients() -> None:
 
 
 def test_a_tp_over_several_machines_is_compared_with_those_between() -> None:
-    """By TP 16 a token takes a seventh less than by TP 8, give or take more; TP 12 divides no 64 heads."""
+    """By TP 16 a token takes six percent more, give or take far more; TP 12 divides no 64 heads."""
     job = (*COST, "--machine", "8xH100+8xNDR", "--model", "llama-3-70b")
     text = run_wirewatch(*job, "--nodes", "8", "--tp", "64", "--explain").stdout
     assert "Decode gains up to TP 8" in text
-    assert "whether TP 16 gains more than TP 8 is not decided: a token takes between -54 and +49 %." in text
+    assert "whether TP 16 gains more than TP 8 is not decided: a token takes between -40 and +53 %." in text
     assert all(f"\n{tp:>10} " in text for tp in (1, 2, 4, 8, 16, 32, 64))
     text = run_wirewatch(*job, "--nodes", "2", "--tp", "12").stdout
     assert "TP 12 does not divide the model's 64 heads: engines refuse that." in text
     assert "TP 12 is the fastest" not in text
     two = run_wirewatch(*job, "--nodes", "2").stdout
-    assert "TP 8 x PP 2 takes 9.64 ms a token, beside TP 16 not decided: between -50 and +55 %" in two
+    assert "TP 8 x PP 2 takes 8.86 ms a token, beside TP 16 not decided: between -50 and +38 %" in two
 
 
 @each(
@@ -163,7 +163,7 @@ def test_a_model_that_only_all_machines_hold_is_answered_on_them(capsys: pytest.
     assert cli.run(list(job)) == 0
     text = capsys.readouterr().out
     assert "TP 8 x PP 2 on 2 x 8 NVIDIA H100" in text
-    assert "TP 8 x PP 2 takes 40.39 ms a token, beside TP 16 not decided: between -25 and +19 %" in text
+    assert "TP 8 x PP 2 takes 39.59 ms a token, beside TP 16 not decided: between -24 and +14 %" in text
     assert "gains" not in text
 
 
