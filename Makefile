@@ -10,7 +10,7 @@ ALONE := -m "not system" --ignore tests/system
 WORKERS := -n 3 --dist worksteal
 FIRST := tests/node/c* tests/node/d* tests/node/h* tests/node/p*
 
-.PHONY: run tap tap-tests tap-soak test coverage mutants check check-ship test-system bench gate-bench start-bench measures generated prose simulation pairs-simulation routes-simulation pictures terminals screenshots \
+.PHONY: run tap tap-tests tap-soak test again again-system coverage mutants check check-ship test-system bench gate-bench start-bench measures generated prose simulation pairs-simulation routes-simulation pictures terminals screenshots \
 	rehearsal notifications faults siege interruptions locks lowest image release e2e-release e2e-image e2e-systemd e2e-kubernetes e2e-controller hardware clean
 
 $(BIN)/python:
@@ -61,6 +61,14 @@ test: $(VENV)/.dev
 
 test-all:
 	@RELEASE=1 $(MAKE) test
+
+# The tests that failed in the last run, one after another. None recorded is a failure.
+AGAIN := --last-failed --last-failed-no-failures none
+again: $(VENV)/.dev
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(ALONE) $(AGAIN)
+
+again-system: $(VENV)/.dev
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m system $(AGAIN)
 
 # Where the CPU seconds of the tests go: proof/suite.md and suite.json, where they stand as NAME beside those of other runs.
 .PHONY: suite test-all
