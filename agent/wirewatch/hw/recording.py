@@ -72,7 +72,8 @@ class Recording:
         """The latest answer not after a moment; None when the question was never asked by then."""
         answers = self.answers.get(key, ())
         # A moment alone is less than the same moment with an answer, so that no answer is ever compared.
-        place = bisect_left(answers, (moment + 1,))
+        last = bool(answers) and answers[-1][0] <= moment
+        place = len(answers) if last else bisect_left(answers, (moment + 1,))
         return answers[place - 1][1] if place else None
 
     def growth(self, key: Key) -> int:

@@ -8,8 +8,8 @@ longer once. What is lost is the lateness that is new (ADR 0075).
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from wirewatch.core.statistics import low_median
 from wirewatch.jobs.running.model import JoinedCollective, RankMeeting
@@ -36,8 +36,7 @@ QUEUED = 0.1
 before the one in front ended, and shows nobody's lateness."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
+class Lateness(NamedTuple):
     """A rank at a collective: `late` seconds after the next one, after `computed` seconds, the ranks' mean.
 
     `own`: seconds from the end of the collective in front until the rank came.
@@ -67,15 +66,16 @@ def lost_by(
     Returns:
         None where no lateness was seen that is new.
     """
-    known, every = _known(found, rank), _every(found, rank)
+    every = _every(found, rank)
     usual, (apart, long) = _share(every), _long(every)
     anew = _share(met)
-    least = min(alone, held_up(found).get(rank, 0.0) / covered(found))
+    far = any(_far_behind(one) == rank for one in found)
+    least = min(alone, _sudden(found, rank) / covered(found) if far else 0.0)
     if 0 <= anew < NEW * usual:
         return max(least, min(alone, anew))
     if apart and 0 <= long < min(usual, HELD_UP):
         return max(least, min(alone, long))
-    return max(least, alone * _new(known)) or None
+    return max(least, alone * _new(_known(found, rank))) or None
 
 
 def overlap(found: Sequence[JoinedCollective], rank: int, *, surely: bool = False) -> bool:
@@ -86,14 +86,16 @@ def overlap(found: Sequence[JoinedCollective], rank: int, *, surely: bool = Fals
     than usual. There what is queued counts too: it is waited for as long. A pause in each step looks like the
     last of these; `surely`: no slow GPU is so late, and the rank stays behind.
     """
-    known, every = _known(found, rank), _every(found, rank)
+    every = _every(found, rank)
     usual, (apart, long) = _share(every), _long(every)
+    if usual <= 0:
+        return False
+    known = _known(found, rank)
     ahead = sum(one.ahead for one in known) >= AHEAD * len(known)
-    grows = usual > SLOWEST and _spread(known) > ALIKE
-    short = [one for one in every if one.computed < APART * low_median([one.computed for one in every])]
-    stays, falls = beside(found, (rank,))
+    middle, (stays, falls) = APART * low_median(one.computed for one in every), beside(found, (rank,))
+    short = [one for one in every if one.computed < middle]
     far = apart and long < NEW * usual and (not surely or (stays and _share(short) > SLOWEST))
-    return usual > 0 and (ahead or grows or far or (stays and falls))
+    return ahead or (usual > SLOWEST and _spread(known) > ALIKE) or far or (stays and falls)
 
 
 def beside(found: Sequence[JoinedCollective], ranks: Collection[int]) -> tuple[bool, bool]:
@@ -169,15 +171,15 @@ def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective]
     if front:
         before = held_up(front)
         return {rank: more - before.get(rank, 0.0) for rank, more in held_up((*front, *found)).items()}
-    seconds: dict[int, float] = defaultdict(float)
-    for rank in sorted({last for one in found if (last := _far_behind(one)) is not None}):
-        for (_, old), (_, came) in pairwise(_came(found, rank)):
-            if old is None or came is None or old.ahead:
-                continue
-            more = came.late - max(0.0, old.late)
-            if more > HELD_UP * came.own:
-                seconds[rank] += more
-    return dict(seconds)
+    far = {last for one in found if (last := _far_behind(one)) is not None}
+    return {rank: more for rank in sorted(far) if (more := _sudden(found, rank))}
+
+
+def _sudden(found: Sequence[JoinedCollective], rank: int) -> float:
+    """Seconds by which one rank came suddenly later than in front."""
+    pairs = pairwise(came for _, came in _came(found, rank))
+    more = [(new.late - max(0.0, old.late), new.own) for old, new in pairs if old and new and not old.ahead]
+    return sum(late for late, own in more if late > HELD_UP * own)
 
 
 def maybe_held_up(found: Sequence[JoinedCollective]) -> dict[int, float]:
@@ -215,9 +217,8 @@ def covered(found: Sequence[JoinedCollective]) -> float:
 
 def gap(seconds: Mapping[int, float], rank: int) -> float:
     """Seconds by which a rank is after the next one; below 0 where another one is last."""
-    first, second = sorted(seconds.values())[:2]
-    own = seconds[rank]
-    return (second if own == first else first) - own
+    own, first = seconds[rank], min(seconds.values())
+    return (sorted(seconds.values())[1] if own == first else first) - own
 
 
 def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:

@@ -184,7 +184,7 @@ def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
     """The late rank of one collective: the one that waits least, if it is clearly after the next one."""
     if len(seconds) < 2:  # noqa: PLR2004
         return None
-    first, second = sorted(seconds, key=lambda rank: seconds[rank])[:2]
+    first, second = sorted(seconds, key=seconds.__getitem__)[:2]
     gap = seconds[second] - seconds[first]
     return first if gap > max(policy.resolution, policy.clear * seconds[first]) else None
 
