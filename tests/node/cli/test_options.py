@@ -73,13 +73,13 @@ def test_a_refusal_says_what_is_allowed(kind: click.ParamType[object], text: str
 
 
 def is_checked(option: click.Parameter) -> bool:
-    """Whether some values are refused: FREE take any name, a path may not exist yet."""
+    """Whether some values are refused: FREE take any name or none, a path may not exist yet."""
     free = (click.types.StringParamType, click.Path)
     checks = option.callback is not None or not isinstance(option.type, free)
     return isinstance(option, click.Option) and not option.is_flag and checks and option.name not in FREE
 
 
-FREE = {"replay", "overlays"}
+FREE = {"replay", "overlays", "ep", "cp"}
 CHECKED = [
     pytest.param(words, option.opts[0], id=" ".join((*words, option.opts[0])))
     for words, command in LEAVES.items()

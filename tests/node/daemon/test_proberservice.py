@@ -120,7 +120,8 @@ def test_who_uses_gpus_is_said_or_why_it_is_not_known(
     assert users("auto", ()) == FactsAnswer("auto here", FACTS, None)
     refusal = Refusal(reason, f"the prober lists no GPUs: {gpus}")
     assert users("auto", gpus) == FactsAnswer("auto here", None, refusal)
-    assert users("gloo", gpus) == FactsAnswer("gloo here", replace(FACTS, mono=1000.0), None)
+    unseen = replace(FACTS, mono=1000.0, holds=Absent(Why.MISSING, "no GPU is looked at"))
+    assert users("gloo", gpus) == FactsAnswer("gloo here", unseen, None)
 
 
 def test_a_gate_that_is_shut_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
