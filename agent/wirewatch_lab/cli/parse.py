@@ -177,6 +177,10 @@ def parse(
     found, machine = read_output(files, reader)
     file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
+        other = (op, described, network, environment, plot, topology not in {None, HERE})
+        if any(other) or form == "openmetrics":
+            options = "--json, --explain and what names a node: --config, --replay, --overlay"
+            raise click.UsageError(f"a topology file or graphs alone, without a table, take {options}")
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}

@@ -162,13 +162,17 @@ class LogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FoundSetting:
-    """A setting with its value in so many processes; `slows`: how it lowers bandwidth, null where not."""
+    """A setting with its value in so many processes; `slows`: how it lowers bandwidth, null where not.
+
+    `may_slow`: the same of a value of which no figure shows it. What a network's plugin wants has neither.
+    """
 
     name: str
     value: str
     processes: int
     slows: str | None
     line: int
+    may_slow: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ from wirewatch.nccl.lines import (
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.parallel import ParallelGroup, group_names
-from wirewatch.nccl.settings import slowing_settings
+from wirewatch.nccl.settings import is_shown, slowing_settings
+from wirewatch_lab.advice.settings.plugins import plugins
 from wirewatch_lab.study import logsummary, rings
 from wirewatch_lab.study.logsummary import Quote
 from wirewatch_lab.study.topologyxml import NcclTopology
@@ -400,13 +401,19 @@ class _LogQuestions:
 
     def _settings(self) -> list[logsummary.FoundSetting]:
         found: dict[tuple[str, str], logsummary.FoundSetting] = {}
+        every = {said.name: said.value for said, _, _ in self.log.said(Setting)}
+        signed = [one for one in plugins() if one.signed(every)]
         for said, _, seen in self.log.said(Setting):
             key = said.name, said.value
             before = found.get(key)
-            effect = next((effect for _, _, effect in slowing_settings({said.name: said.value})), None)
+            asked = any(one.takes(*key) for one in signed)
+            slowing = () if asked else slowing_settings({said.name: said.value})
+            effect = next((effect for _, _, effect in slowing), None)
+            shown = effect is not None and is_shown(said.name, said.value)
             found[key] = logsummary.FoundSetting(
-                *key, before.processes + 1 if before else 1, effect, before.line if before else seen.line
-            )
+                *key, before.processes + 1 if before else 1, effect if shown else None,
+                before.line if before else seen.line, None if shown else effect,
+            )  # fmt: skip
         return list(found.values())
 
     def _missing(self) -> Iterator[str]:

@@ -226,6 +226,17 @@ def test_a_log_alone_and_a_topology_alone(tmp_path: Path) -> None:
     assert document["topology_file"]["compared"] == "recording h200x8"
 
 
+@pytest.mark.parametrize(
+    "option", ["--plot=a.svg", "--machine=8xH100", "--network=p5", "--op=all_reduce", "--env=NCCL_ALGO=Ring"]
+)
+def test_options_that_a_topology_file_alone_has_no_use_for_are_refused(tmp_path: Path, option: str) -> None:
+    (tmp_path / "topo.xml").write_bytes(system([gpu("0000:00:06.0")]))
+    done = run_wirewatch("parse", str(tmp_path / "topo.xml"), option)
+    assert done.returncode == 64
+    assert "a topology file or graphs alone, without a table" in done.stderr
+    assert not (tmp_path / "a.svg").exists()
+
+
 def test_a_pipe_that_ends_is_a_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
