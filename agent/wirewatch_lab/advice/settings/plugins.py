@@ -21,6 +21,7 @@ class NetworkPlugin:
     how: Literal["sets", "checks", "asks"]
     file: str
     reads_ib: bool
+    interfaces: str
     needed: Sequence[str]
     source: str
     wants: Mapping[str, Sequence[str]]
