@@ -1,9 +1,9 @@
 """How near the best a placement comes, in placements.json beside this: `python -m proof.lab.placements`.
 
-Small clusters and jobs are drawn, by the seed that the search was made with, and by a later one. Every way to
-deal out their GPUs is tried, with sums of its own over the times of operations. The seconds of the placement
-that `wirewatch advise placement` finds are compared with the least of all. Two cases in three are training; in
-one of four groups do not all fit into NVLink domains.
+Small clusters and jobs are drawn, by the seed that the search was made with, and by a later one. Every way
+to deal out their GPUs is tried, with sums of its own over the times of operations. The seconds of the
+placement that `wirewatch advise placement` finds are compared with the least of all. Two cases in three are
+training; in one of four groups do not all fit into NVLink domains.
 """
 
 import json

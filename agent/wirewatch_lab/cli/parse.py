@@ -16,6 +16,7 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import FiniteNumber, config_option, replay_options
 from wirewatch.cli.output import shown
 from wirewatch.core import words
+from wirewatch.core.pci import normal_pci
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import GB, MICRO, printable
@@ -234,7 +235,9 @@ def read_output(names: Sequence[str], reader: Reader) -> tuple[LogSummary | Nccl
                 return machine, topology
             known = machine if isinstance(machine, NcclTopology) else None
             lines = (line for name, file in texts for line in mixed_lines(file, reader, name))
-            log = read_log(lines, lambda: _placement(reader), known, reader.places.named)
+            log = read_log(
+                lines, lambda: _placement(reader), known, reader.places.named, lambda: _buses(reader)
+            )
     except OSError as error:
         raise click.UsageError(f"{said}: {error.strerror or error}") from error
     except ValueError as error:
@@ -255,6 +258,15 @@ def _placement(reader: Reader) -> dict[int, str]:
     """The host of each rank by the first table, if its header names all of them."""
     whole = (run.communicator for run in reader.runs if run.listed)
     return {device.rank: device.host for device in next(whole, ())}
+
+
+def _buses(reader: Reader) -> dict[str, set[str]]:
+    """PCI addresses of each host's GPUs by headers of tables that have them whole."""
+    found: dict[str, set[str]] = {}
+    for one in (one for run in reader.runs for one in run.communicator):
+        if address := normal_pci(one.bus_id):
+            found.setdefault(one.host, set()).add(address.partition(".")[0])
+    return found
 
 
 def _nothing(reader: Reader) -> str:

@@ -58,6 +58,7 @@ _SLOW_HOST = 50e-6
 """Seconds that a launch may take on a healthy host: 33 us on a virtual machine of two H200, 45 of 8 A100."""
 _NOWHERE = Place("", "", (), None)
 _LARGEST = 8 * GIB
+_PORTS_EACH, _FASTEST, _BOARDS = 8, 800 * GBIT, 16
 _PATHS = (Path.PHB, Path.NODE, Path.SYS)
 _PORT = re.compile(r"\[\d{1,3}\]([^\s:]{1,64}):\d{1,3}/(IB|RoCE)\b", re.ASCII)
 _PORTS = frozenset({NetworkKind.INFINIBAND, NetworkKind.ROCE})
@@ -147,6 +148,8 @@ def logged_network(log: LogSummary) -> LoggedNetwork:
         ("rdma", NetworkKind.ROCE if roce else NetworkKind.INFINIBAND),
     )  # fmt: skip
     kinds = tuple(kind for sign, kind in signs if sign in names)[:1]
+    if not kinds and ports:
+        kinds = (NetworkKind.ROCE if roce else NetworkKind.INFINIBAND,)
     if not kinds and log.nics.names:
         kinds = next((some for sign, some in _NAMES if all(map(sign.match, log.nics.names))), ())
     return LoggedNetwork(kinds, log.nics.count, log.nics.rate)
@@ -273,11 +276,14 @@ class RunGrounds:
             basis = Basis(ways, reason, names, strict=True, settings=settings, followed=followed)
             return replace(basis, slowing=_slowing_between(settings, profiles[0]))
         unknown = Absent(Why.MISSING, "the network is not known")
-        alone, nothing = (
-            JoinedWay(due, lambda op: _carried(inside, op, ranks))
-            for due in (lambda op, _size: _alone(inside, op), lambda _op, _size: unknown)
-        )
         group = NodeGroup(nodes, each, arch, _inside(inside, run.op), trees)
+
+        def most(op: str) -> float:
+            return min(_carried(inside, op, ranks), _fastest(product, op, group))
+
+        alone, nothing = (
+            JoinedWay(due, most) for due in (lambda op, _size: _alone(inside, op), lambda _op, _size: unknown)
+        )
         return Basis((alone, nothing), _question(run, product, self.logged, group), strict=True)
 
     def _profiles(self, product: str) -> tuple[NetworkProfile, ...]:
@@ -291,6 +297,14 @@ class RunGrounds:
             layer = NetworkKind.ROCE if ports[0].layer == "Ethernet" else NetworkKind.INFINIBAND
             return (plain(layer, len(rates), sum(rates) / len(rates)),)
         return self.logged.profiles(product)
+
+
+def _fastest(product: str, op: str, group: NodeGroup) -> float:
+    """The busbw that no network of today exceeds: of eight ports of 800 Gb/s a node; infinite for a rack."""
+    known = gpu_product(product)
+    if known is None or known.domain > _BOARDS:
+        return math.inf
+    return most_between(plain(NetworkKind.INFINIBAND, _PORTS_EACH, _FASTEST), op, group)
 
 
 def _slowing_between(

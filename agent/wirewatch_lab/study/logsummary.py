@@ -196,6 +196,7 @@ class LogSummary:
     `part`: which part of the job the log shows. `missing`: what it cannot answer, and what to set for that.
     `warnings`: one of each kind. `left_out`: lines over the limits of memory, by kind. Of the `lines`,
     `foreign` have nothing of NCCL's; of its `messages`, `other` are of kinds that are not read here.
+    `set_aside`: why the topology file beside it is not used, empty where it is or there is none.
     """
 
     answer: str
@@ -221,6 +222,7 @@ class LogSummary:
     foreign: int
     messages: int
     other: int
+    set_aside: str
 
     def lines(self, at: At = str) -> tuple[str, ...]:
         """The summary for people; in brackets stand lines of the log, as `at` writes them."""

@@ -229,6 +229,24 @@ def test_ring_between_nodes_is_followed_by_what_is_expected_and_no_other_algorit
         assert all("not known whether" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("op", "fast", "health"),
+    [("alltoall", 310, UNKNOWN), ("alltoall", 85, UNKNOWN), ("all_reduce", 479, OK)],
+)
+def test_on_a_network_that_is_not_known_no_run_is_faster_than_all_networks(
+    op: str, fast: float, health: Health
+) -> None:
+    """Eight ports of 800 Gb/s give each of 8 GPUs 187 GB/s of an alltoall between two nodes."""
+    found = judged(job(H100, {1024: fast, 8192: fast}, op=op))
+    assert found.health is health
+    assert ("more than the 187.5 GB/s that its wires carry" in found.reason) == (fast == 310)
+
+
+def test_ports_that_the_log_lists_name_the_network() -> None:
+    for layer, kind in (("IB", NetworkKind.INFINIBAND), ("RoCE", NetworkKind.ROCE)):
+        assert log_of(ports(layer, 8)).logged.kinds == (kind,)
+
+
 def test_ring_alone_is_expected_to_reach_what_a_ring_does() -> None:
     """By trees two nodes reach up to twice what their NICs carry."""
     rates = []
