@@ -53,6 +53,8 @@ from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.runs import BenchmarkRun, RankGpu
 
 _FEW = 2
+_NO_P2P, _NO_FIGURE = "GeForce", "what they reach through host memory is not known"
+"""Cards between which the driver offers no P2P over PCIe (NVIDIA/nccl-tests#287)."""
 _ALONE = "one GPU alone has no wire to another"
 _SLOW_HOST = 50e-6
 """Seconds that a launch may take on a healthy host: 33 us on a virtual machine of two H200, 45 of 8 A100."""
@@ -221,6 +223,12 @@ class RunGrounds:
         reason = "" if len(variants) == 1 else _unsure(variants)
         launched = one_process(run)
         ways = tuple(node_way(one, run.launch, one_process=launched) for one in variants)
+        if any(one.group.kind is WireKind.PCIE and _NO_P2P in one.group.gpus[0].name for one in variants):
+            through = Absent(Why.MISSING, f"{_NO_P2P} cards have no P2P: {_NO_FIGURE}")
+            ways += (
+                JoinedWay(lambda *_: through, lambda op: _carried(variants, op, variants[0].group.ranks)),
+            )
+            reason = through.detail
         slowing = slowing_settings(settings, nvlink=all(one.group.kind in NVLINK for one in variants))
         if all(choose(one, ALL_REDUCE)[0] == RING for one in variants):
             # Without NVLS nothing is lost by Ring.

@@ -140,7 +140,7 @@ def test_the_network_of_a_log_decides(
         ("NVIDIA L40S", 8, {16: 3, 1024: 3.1}, FAILED),
         ("NVIDIA L40S", 8, {16: 9, 1024: 9}, UNKNOWN),
         ("NVIDIA GeForce RTX 4090", 4, {16: 24, 1024: 25.3}, OK),
-        ("NVIDIA GeForce RTX 4090", 4, {16: 2, 1024: 2}, FAILED),
+        ("NVIDIA GeForce RTX 4090", 4, {16: 2, 1024: 2}, UNKNOWN),
         ("NVIDIA GeForce RTX 4090", 4, {16: 200, 1024: 300}, UNKNOWN),
         ("NVIDIA A10G", 4, {16: 9, 1024: 13}, OK),
         ("Tesla T4", 4, {16: 5, 1024: 7}, OK),
@@ -240,6 +240,15 @@ def test_on_a_network_that_is_not_known_no_run_is_faster_than_all_networks(
     found = judged(job(H100, {1024: fast, 8192: fast}, op=op))
     assert found.health is health
     assert ("more than the 187.5 GB/s that its wires carry" in found.reason) == (fast == 310)
+
+
+@pytest.mark.parametrize(("busbw", "health"), [(4.2, UNKNOWN), (20, OK)])
+def test_cards_without_p2p_are_not_slow_by_what_others_reach_with_it(busbw: float, health: Health) -> None:
+    found = judged(job("NVIDIA GeForce RTX 4090", {1024: busbw, 4096: busbw}, ranks=8, hosts=1))
+    assert found.health is health
+    assert ("through host memory is not known" in found.reason) == (health is UNKNOWN)
+    others = judged(job("NVIDIA L40S", {1024: busbw, 4096: busbw}, ranks=8, hosts=1))
+    assert others.health is (FAILED if health is UNKNOWN else OK)
 
 
 def test_ports_that_the_log_lists_name_the_network() -> None:
