@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from wirewatch.busbw.expected import Expectation
-from wirewatch.busbw.formulas import FACTORS, Point, factor
+from wirewatch.busbw.formulas import CHAINS, FACTORS, Point, factor
 from wirewatch.busbw.references import NVLS_FROM, Confidence
 from wirewatch.core.probe import ALL_REDUCE, ALLTOALL, GATHER, MIB, SCATTER, SENDRECV
 from wirewatch.core.types import Absent, Why
@@ -57,6 +57,8 @@ _LARGE, _SOME, _MIDDLE = 64 * MIB, 4 * MIB, 0.4
 _LARGEST = 256 * MIB
 """From here on a message is long enough for NCCL's last choice: before, public runs jump by half."""
 _TWICE = 2.0
+_ADDING = frozenset({NetworkKind.INFINIBAND, NetworkKind.NVLINK})
+"""Networks whose switches may add up (SHARP)."""
 _BOARD, _DOMAIN = 8, 72
 """GPUs of a whole node, among which its NICs are shared, and of a whole NVLink domain."""
 
@@ -220,10 +222,26 @@ def of_gpus(product: str) -> tuple[NetworkProfile, ...]:
 
 
 def most_between(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
-    """The busbw that no run exceeds, in bytes per second."""
-    trees = _TWICE if op == ALL_REDUCE and group.nodes == 2 else 1.0  # noqa: PLR2004
-    spread = group.nodes / (group.nodes - 1) if op == ALLTOALL else 1.0
-    return trees * spread * profile.rate
+    """The busbw that no run exceeds, in bytes per second: what must leave or reach a node by its NICs."""
+    return factor(op, group.ranks) / _crossing(profile, op, group) * profile.rate
+
+
+def _crossing(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
+    """The least share of a message that must cross the NICs of a node, in the direction that has more.
+
+    GPUs of one node reduce among themselves, and one of them passes on what all need. A ring of all_reduce
+    cannot, and a switch that adds up takes each message once. An alltoall has a message for each GPU.
+    """
+    elsewhere = (group.nodes - 1) / group.nodes
+    if op in CHAINS or op == SENDRECV:
+        return 1.0
+    if op == ALLTOALL:
+        return group.gpus * elsewhere
+    if op != ALL_REDUCE:
+        return elsewhere
+    if not group.trees:
+        return factor(op, group.ranks)
+    return 1.0 if profile.kind in _ADDING else 2 * elsewhere
 
 
 def expect_between(
@@ -285,7 +303,8 @@ def _plateau(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
         each = net / group.gpus
         return min(each * group.nodes / (group.nodes - 1) if op == ALLTOALL else each, group.inside)
     if op == ALL_REDUCE and group.nodes == 2 and group.trees:  # noqa: PLR2004
-        net *= profile.pair or (_TWICE if group.architecture in NVLS_FROM and group.gpus > 1 else 1.0)
+        most = rails * profile.nic_rate * factor(op, group.ranks) / _crossing(profile, op, group)
+        net = min(most, net * (profile.pair or (_TWICE if group.architecture in NVLS_FROM else 1.0)))
     return min(net, group.inside)
 
 

@@ -151,6 +151,8 @@ class WireKind(Enum):
     UNKNOWN = "wires that are not known"
 
 
+NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
+"""Groups whose every two GPUs have NVLink between them."""
 PATHS: Mapping[Path, str] = {
     Path.PIX: "one PCIe switch",
     Path.PXB: "several PCIe switches",

@@ -127,7 +127,12 @@ def rdma_devices(sysfs: Sysfs) -> Sequence[str] | Absent:
 
 def rdma_address(sysfs: Sysfs, device: str) -> str | Absent:
     """The PCI address behind an RDMA device; Absent where it hangs on another bus, as in some clouds."""
-    resolved = sysfs.link(f"{RDMA}/{device}/device")
+    return address_behind(sysfs, f"{RDMA}/{device}")
+
+
+def address_behind(sysfs: Sysfs, at: str) -> str | Absent:
+    """The PCI address behind a device of a class in sysfs; Absent where there is no card behind it."""
+    resolved = sysfs.link(f"{at}/device")
     if isinstance(resolved, Absent):
         return resolved
     found = place(resolved, Absent(Why.UNSUPPORTED))

@@ -24,13 +24,15 @@ _MOST, _LONGEST = 64, 200
 class Slowdown:
     """A setting that can lower bandwidth: `slows` is true of the values that may, `effect` is what they do.
 
-    `shown`: whether a measurement, or how NCCL works, shows it of a value that may.
+    `shown`: whether a measurement, or how NCCL works, shows it of a value that may. `of_nvlink`: its figures
+    are of NVLink, and a slower wire is full with less.
     """
 
     slows: Callable[[str], bool]
     effect: str
     source: str = "NCCL user guide, environment variables"
     shown: Callable[[str], bool] = bool
+    of_nvlink: bool = False
 
 
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB"})
@@ -38,9 +40,10 @@ _FAR = 4
 _CHANNELS, _SLOW_CHANNELS = 32, 17
 _MEASURED = 64 << 10
 """Bytes of NCCL_BUFFSIZE that were measured. 16 channels cost two H200 13 % of large messages, 24 nothing."""
+_NOT_SHOWN = "not known whether this value slows"
 _FEW = (
     f"fewer channels than {_CHANNELS}, and SMs to drive the links with (NCCL takes 24 on Hopper); "
-    "4 measured 98 GB/s, 1 measured 25"
+    "4 measured 98 GB/s on 4 H200, 1 measured 25"
 )
 _MANY = f"more channels than {_CHANNELS}, which may cost more than they help"
 _LISTS = "NCCL user guide, environment variables; src/graph/tuning.cc"
@@ -82,10 +85,23 @@ def is_number(text: str) -> bool:
     return match is not None and not text[match.end() :].strip() and not octal
 
 
-def slowing_settings(settings: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """Name, value and effect of each setting that lowers bandwidth. An empty value sets nothing."""
+def slowing_settings(settings: Mapping[str, str], *, nvlink: bool = True) -> tuple[tuple[str, str, str], ...]:
+    """Name, value and effect of each setting that lowers bandwidth, or may. An empty value sets nothing.
+
+    An effect that no figure shows of this value says so; `nvlink`: whether figures of NVLink count.
+    """
     found = ((name, settings.get(name, ""), slow) for name, slow in SLOWING.items())
-    return tuple((name, value, slow.effect) for name, value, slow in found if value and slow.slows(value))
+    return tuple(
+        (name, value, slow.effect if is_shown(name, value, nvlink=nvlink) else f"{_NOT_SHOWN}: {slow.effect}")
+        for name, value, slow in found
+        if value and slow.slows(value)
+    )
+
+
+def is_shown(name: str, value: str, *, nvlink: bool = True) -> bool:
+    """Whether a figure of such a value, or how NCCL works, shows that a slowing setting slows."""
+    slow = SLOWING[name]
+    return slow.shown(value) and (nvlink or not slow.of_nvlink)
 
 
 def parse_nccl_conf(text: str) -> NcclConf:
@@ -175,31 +191,35 @@ def _short_reach(value: str) -> bool:
 SLOWING: Mapping[str, Slowdown] = {
     "NCCL_P2P_DISABLE": Slowdown(
         lambda value: number(value) == 1,
-        "GPUs do not reach each other: through host memory, measured 26 GB/s",
+        "GPUs do not reach each other: through host memory, measured 26 GB/s on 4 H200",
     ),
     "NCCL_P2P_LEVEL": Slowdown(
-        _short_reach, "GPUs farther apart than this go through host memory; LOC: all do, measured 23 GB/s"
+        _short_reach,
+        "GPUs farther apart than this go through host memory; LOC: all do, measured 23 GB/s on 4 H200",
     ),
     "NCCL_P2P_DIRECT_DISABLE": Slowdown(_on, "GPUs of one process copy through buffers"),
-    "NCCL_SHM_DISABLE": Slowdown(_on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s"),
+    "NCCL_SHM_DISABLE": Slowdown(
+        _on, "where GPUs do not reach each other: sockets, measured 4.4 GB/s on 4 H200"
+    ),
     "NCCL_NVB_DISABLE": Slowdown(_on, "no NVLink by way of a third GPU"),
     ALGO: Slowdown(
         lambda value: lacks(ALGO, value, RING, NVLS),
-        "not every algorithm: without NVLS 8 H100 reach 366 of 460 to 480 GB/s; Tree alone measured 234 GB/s",
+        "not every algorithm: without NVLS 8 H100 reach 366 of 460 to 480 GB/s; 4 H200 by Tree alone 234",
         _LISTS,
+        of_nvlink=True,
     ),
     PROTO: Slowdown(
         lambda value: lacks(PROTO, value, SIMPLE),
-        "not the Simple protocol; LL alone measured 150 GB/s, LL128 alone 312",
+        "not the Simple protocol; on 4 H200 LL alone measured 150 GB/s, LL128 alone 312",
         _LISTS,
     ),
     NVLS_ENABLE: Slowdown(lambda value: number(value) == 0, "no NVLink SHARP: Ring instead"),
     "NCCL_NVLS_NCHANNELS": Slowdown(
         _under(16), "fewer channels for NVLS than it takes", _UNDOCUMENTED, _never
     ),
-    "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS)),
-    "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS)),
-    "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS)),
+    "NCCL_MAX_NCHANNELS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS), of_nvlink=True),
+    "NCCL_MAX_NRINGS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS), of_nvlink=True),
+    "NCCL_MAX_CTAS": Slowdown(_under(_CHANNELS), _FEW, shown=_under(_SLOW_CHANNELS), of_nvlink=True),
     "NCCL_MIN_NCHANNELS": Slowdown(_more_channels, _MANY, shown=_never),
     "NCCL_MIN_CTAS": Slowdown(_more_channels, _MANY, shown=_never),
     "NCCL_CTA_POLICY": Slowdown(
@@ -207,7 +227,7 @@ SLOWING: Mapping[str, Slowdown] = {
     ),
     "NCCL_NTHREADS": Slowdown(
         _under(512),
-        "fewer threads a channel than the 512 of recent GPUs; 64 with 2 channels measured 20 GB/s",
+        "fewer threads a channel than the 512 of recent GPUs; 64 with 2 channels measured 20 GB/s on 4 H200",
         shown=_never,
     ),
     "NCCL_LL128_NTHREADS": Slowdown(
@@ -215,8 +235,9 @@ SLOWING: Mapping[str, Slowdown] = {
     ),
     "NCCL_BUFFSIZE": Slowdown(
         _under(4 << 20),
-        "smaller buffers than 4 MiB: more and shorter steps; 64 KiB measured 131 GB/s",
+        "smaller buffers than 4 MiB: more and shorter steps; 64 KiB measured 131 GB/s on 4 H200",
         shown=_under(_MEASURED + 1),
+        of_nvlink=True,
     ),
     "NCCL_TOPO_FILE": Slowdown(bool, "NCCL believes this file about the machine", shown=_never),
     "NCCL_GRAPH_FILE": Slowdown(bool, "rings and trees come from this file", _UNDOCUMENTED, _never),

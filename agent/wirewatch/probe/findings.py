@@ -10,11 +10,11 @@ from wirewatch.core.collector import CONFIRMED, DEGRADED, FAILED, Rule
 from wirewatch.core.pci import Path
 from wirewatch.core.probe import MIB, Probed
 from wirewatch.core.statistics import UsualRate, grouped
-from wirewatch.core.topology import PATHS, WireKind
+from wirewatch.core.topology import NVLINK, PATHS, WireKind
 from wirewatch.core.types import Absent, Health, Subject
 from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch.probe import measurement
-from wirewatch.probe.measurement import NVLINK, Measured, on_gpus
+from wirewatch.probe.measurement import Measured, on_gpus
 from wirewatch.probe.model import ProbeFinding, ProbePolicy
 from wirewatch.probe.network import by_network
 from wirewatch.verdict.straggler.signals import Loss

@@ -21,7 +21,7 @@ from wirewatch.core.probe import (
     Timed,
 )
 from wirewatch.core.statistics import AcceptedRates, UsualRate, grouped
-from wirewatch.core.topology import WireKind
+from wirewatch.core.topology import NVLINK, WireKind
 from wirewatch.core.types import Absent, Finding, Health, Why, worst
 from wirewatch.nccl.log import Fallback, algorithms, fallbacks, logged_size
 from wirewatch.nccl.settings import slowing_settings
@@ -80,8 +80,6 @@ class Measured:
         return None if self.latency or isinstance(self.wire, Absent) else self.busbw / self.wire.rate
 
 
-NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
-"""Groups whose every two GPUs have NVLink between them."""
 EVEN = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """Groups in which a GPU's links all carry the same."""
 QUIET = frozenset({"effective", "symbol", "recovery_successful"})

@@ -22,7 +22,7 @@ from wirewatch.core.topology import (
     nvlink_product,
 )
 from wirewatch.core.types import Absent, Why
-from wirewatch_lab.advice.gpunic.locality import Locality, in_order
+from wirewatch_lab.advice.gpunic.locality import ETHERNET, Locality, in_order
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import PRODUCTS, GpuProduct, gpu_product
 from wirewatch_lab.advice.shell import ranges
@@ -30,6 +30,7 @@ from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.topologyxml import (
     NcclTopology,
     XmlGpu,
+    XmlNic,
     XmlPlace,
     path_in_file,
 )  # fmt: skip
@@ -200,7 +201,8 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
     nics = {nic.name or nic.place.address: nic for nic in found.nics if not _INTERFACE.match(nic.name)}
     # A file without any NVLink was not written by NCCL, as those of providers.
     own = any(gpu.nvlinks or gpu.dev is not None for gpu in found.gpus)
-    others = tuple((nic.name, SOCKETS) for nic in found.nics if _INTERFACE.match(nic.name))
+    sockets = {nic.name: nic for nic in found.nics if _INTERFACE.match(nic.name)}
+    others = tuple((name, SOCKETS) for name in sockets)
     topology = Topology(
         gpus=gpus,
         nics=tuple(
@@ -211,17 +213,17 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
         paths=(), numa_nodes=None, versions=(),
         unread=() if own else tuple(gpu.place.address for gpu in found.gpus),
     )  # fmt: skip
-    ports = tuple(
-        RdmaPort(
-            device=device, port="", card=nic.place.address.rpartition(".")[0], state="",
-            layer="", rate=Absent(Why.MISSING, "the file does not have it") if nic.rate is None else nic.rate,
-            pcie=_pcie(nic.place),
-            paths=tuple(path_in_file(places[gpu.uuid].place, nic.place).name for gpu in gpus),
-        )
-        for device, nic in nics.items()
-    )  # fmt: skip
+
+    def port(device: str, nic: XmlNic, layer: str) -> RdmaPort:
+        rate = Absent(Why.MISSING, "the file does not have it") if nic.rate is None else nic.rate
+        ways = tuple(path_in_file(places[gpu.uuid].place, nic.place).name for gpu in gpus)
+        card = nic.place.address.rpartition(".")[0]
+        return RdmaPort(device, "", card, "", layer, rate, _pcie(nic.place), ways)
+
+    ports = tuple(port(device, nic, "") for device, nic in nics.items())
+    interfaces = tuple(port(name, nic, ETHERNET) for name, nic in sockets.items())
     known = {key: text for key, gpu in places.items() if (text := _cpus(gpu.place.affinity))}
-    near = Locality(gpus, ports, stated=False, others=others, cpus=known)
+    near = Locality(gpus, ports, stated=False, others=others, cpus=known, interfaces=interfaces)
     conditions = conditions_of(topology)
     return AdvisedMachine(f"NCCL's topology in {name}", topology, conditions, tuple(measured), near)
 

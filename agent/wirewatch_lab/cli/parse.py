@@ -16,6 +16,7 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.options import FiniteNumber, config_option, replay_options
 from wirewatch.cli.output import shown
 from wirewatch.core import words
+from wirewatch.core.pci import normal_pci
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
 from wirewatch.core.words import GB, MICRO, printable
@@ -177,6 +178,10 @@ def parse(
     found, machine = read_output(files, reader)
     file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
+        other = (op, described, network, environment, plot, topology not in {None, HERE})
+        if any(other) or form == "openmetrics":
+            options = "--json, --explain and what names a node: --config, --replay, --overlay"
+            raise click.UsageError(f"a topology file or graphs alone, without a table, take {options}")
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
@@ -230,7 +235,9 @@ def read_output(names: Sequence[str], reader: Reader) -> tuple[LogSummary | Nccl
                 return machine, topology
             known = machine if isinstance(machine, NcclTopology) else None
             lines = (line for name, file in texts for line in mixed_lines(file, reader, name))
-            log = read_log(lines, lambda: _placement(reader), known, reader.places.named)
+            log = read_log(
+                lines, lambda: _placement(reader), known, reader.places.named, lambda: _buses(reader)
+            )
     except OSError as error:
         raise click.UsageError(f"{said}: {error.strerror or error}") from error
     except ValueError as error:
@@ -251,6 +258,15 @@ def _placement(reader: Reader) -> dict[int, str]:
     """The host of each rank by the first table, if its header names all of them."""
     whole = (run.communicator for run in reader.runs if run.listed)
     return {device.rank: device.host for device in next(whole, ())}
+
+
+def _buses(reader: Reader) -> dict[str, set[str]]:
+    """PCI addresses of each host's GPUs by headers of tables that have them whole."""
+    found: dict[str, set[str]] = {}
+    for one in (one for run in reader.runs for one in run.communicator):
+        if address := normal_pci(one.bus_id):
+            found.setdefault(one.host, set()).add(address.partition(".")[0])
+    return found
 
 
 def _nothing(reader: Reader) -> str:

@@ -6,11 +6,11 @@ all of them, and well only if it is well by the best.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from wirewatch.busbw.expected import Expectation, expect, wire
+from wirewatch.busbw.expected import Expectation, choose, expect, wire
 from wirewatch.busbw.formulas import RING, factor
 from wirewatch.busbw.profiles import (
     SURE,
@@ -26,15 +26,25 @@ from wirewatch.busbw.profiles import (
 from wirewatch.busbw.references import GIB, LEAST_BYTES, NVLS_FROM, architecture
 from wirewatch.core.hostlink import Pcie
 from wirewatch.core.pci import Path, Place, normal_pci
-from wirewatch.core.probe import MIB, Conditions
-from wirewatch.core.topology import GpuPart, Group, Topology, WireKind, groups, islands, nvlink_product
+from wirewatch.core.probe import ALL_REDUCE, MIB, Conditions
+from wirewatch.core.topology import (
+    NVLINK,
+    GpuPart,
+    Group,
+    Topology,
+    WireKind,
+    groups,
+    islands,
+    nvlink_product,
+)
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.core.words import GB, GBIT, MICRO, either, rate, size
-from wirewatch.nccl.settings import NVLS_ENABLE
+from wirewatch.nccl.lists import ALGO, lacks
+from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch_lab.advice.described import LANES, DescriptionError, group_of
 from wirewatch_lab.advice.machine import DESCRIBED, AdvisedMachine
 from wirewatch_lab.advice.products import gpu_names, gpu_product
-from wirewatch_lab.advice.settings.plugins import wanted_names
+from wirewatch_lab.advice.settings.plugins import wanted
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 from wirewatch_lab.advice.times.evidence import first_gpus
 from wirewatch_lab.study.curve import KnownRates
@@ -43,11 +53,14 @@ from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.runs import BenchmarkRun, RankGpu
 
 _FEW = 2
+_NO_P2P, _NO_FIGURE = "GeForce", "what they reach through host memory is not known"
+"""Cards between which the driver offers no P2P over PCIe (NVIDIA/nccl-tests#287)."""
 _ALONE = "one GPU alone has no wire to another"
 _SLOW_HOST = 50e-6
 """Seconds that a launch may take on a healthy host: 33 us on a virtual machine of two H200, 45 of 8 A100."""
 _NOWHERE = Place("", "", (), None)
 _LARGEST = 8 * GIB
+_PORTS_EACH, _FASTEST, _BOARDS = 8, 800 * GBIT, 16
 _PATHS = (Path.PHB, Path.NODE, Path.SYS)
 _PORT = re.compile(r"\[\d{1,3}\]([^\s:]{1,64}):\d{1,3}/(IB|RoCE)\b", re.ASCII)
 _PORTS = frozenset({NetworkKind.INFINIBAND, NetworkKind.ROCE})
@@ -77,7 +90,8 @@ class Basis:
     """The ways, with remarks. `reason`: why there are none, or what would tell several apart.
 
     `strict`: a run is well only by what is expected of the best way; else half of that is enough.
-    `settings`: those that the run had; of these `enforced` are set by the network's plugin.
+    `settings`: those that the run had; of these `slowing` slow it, or may: name, value and effect. What is
+    expected follows the `followed` ones.
     """
 
     ways: tuple[JoinedWay, ...] = ()
@@ -85,7 +99,12 @@ class Basis:
     remarks: tuple[str, ...] = ()
     strict: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    enforced: frozenset[str] = frozenset()
+    slowing: tuple[tuple[str, str, str], ...] = ()
+    followed: frozenset[str] = frozenset({NVLS_ENABLE})
+
+    def causes(self) -> Iterator[tuple[str, str, str]]:
+        """Those that slow what is expected."""
+        return (one for one in self.slowing if one[0] not in self.followed)
 
 
 BasisOf = Callable[[BenchmarkRun], Basis]
@@ -131,6 +150,8 @@ def logged_network(log: LogSummary) -> LoggedNetwork:
         ("rdma", NetworkKind.ROCE if roce else NetworkKind.INFINIBAND),
     )  # fmt: skip
     kinds = tuple(kind for sign, kind in signs if sign in names)[:1]
+    if not kinds and ports:
+        kinds = (NetworkKind.ROCE if roce else NetworkKind.INFINIBAND,)
     if not kinds and log.nics.names:
         kinds = next((some for sign, some in _NAMES if all(map(sign.match, log.nics.names))), ())
     return LoggedNetwork(kinds, log.nics.count, log.nics.rate)
@@ -202,7 +223,17 @@ class RunGrounds:
         reason = "" if len(variants) == 1 else _unsure(variants)
         launched = one_process(run)
         ways = tuple(node_way(one, run.launch, one_process=launched) for one in variants)
-        return Basis(ways, reason, remark, settings=settings)
+        if any(one.group.kind is WireKind.PCIE and _NO_P2P in one.group.gpus[0].name for one in variants):
+            through = Absent(Why.MISSING, f"{_NO_P2P} cards have no P2P: {_NO_FIGURE}")
+            ways += (
+                JoinedWay(lambda *_: through, lambda op: _carried(variants, op, variants[0].group.ranks)),
+            )
+            reason = through.detail
+        slowing = slowing_settings(settings, nvlink=all(one.group.kind in NVLINK for one in variants))
+        if all(choose(one, ALL_REDUCE)[0] == RING for one in variants):
+            # Without NVLS nothing is lost by Ring.
+            slowing = tuple(one for one in slowing if one[0] != ALGO or lacks(ALGO, one[1], RING))
+        return Basis(ways, reason, remark, settings=settings, slowing=slowing)
 
     def _conditions(self, run: BenchmarkRun, ranks: int | None) -> Ground | Absent:
         """All conditions that so many GPUs of one node may have, with remarks."""
@@ -227,7 +258,7 @@ class RunGrounds:
             return Basis(reason=f"its {ranks} ranks are not equally many on each of {nodes} nodes")
         each = ranks // nodes
         settings = self._settings(run)
-        algorithms = settings.get("NCCL_ALGO", "").upper()
+        algorithms = settings.get(ALGO, "").upper()
         trees = algorithms != RING.upper()
         conditions: list[Conditions] = []
         if each >= _FEW:
@@ -249,14 +280,18 @@ class RunGrounds:
             if len(profiles) < len(ways):
                 reason = f"NCCL 2.9 and older reached as little on {profiles[0].name}: is its NCCL that old?"
             names = tuple(f"over {one.lines()}" for one in profiles)
-            wanted = wanted_names(profiles[0])
-            return Basis(ways, reason, names, strict=True, settings=settings, enforced=wanted)
+            followed = frozenset({NVLS_ENABLE} if trees else {NVLS_ENABLE, ALGO})
+            basis = Basis(ways, reason, names, strict=True, settings=settings, followed=followed)
+            return replace(basis, slowing=_slowing_between(settings, profiles[0]))
         unknown = Absent(Why.MISSING, "the network is not known")
-        alone, nothing = (
-            JoinedWay(due, lambda op: _carried(inside, op, ranks))
-            for due in (lambda op, _size: _alone(inside, op), lambda _op, _size: unknown)
-        )
         group = NodeGroup(nodes, each, arch, _inside(inside, run.op), trees)
+
+        def most(op: str) -> float:
+            return min(_carried(inside, op, ranks), _fastest(product, op, group))
+
+        alone, nothing = (
+            JoinedWay(due, most) for due in (lambda op, _size: _alone(inside, op), lambda _op, _size: unknown)
+        )
         return Basis((alone, nothing), _question(run, product, self.logged, group), strict=True)
 
     def _profiles(self, product: str) -> tuple[NetworkProfile, ...]:
@@ -270,6 +305,22 @@ class RunGrounds:
             layer = NetworkKind.ROCE if ports[0].layer == "Ethernet" else NetworkKind.INFINIBAND
             return (plain(layer, len(rates), sum(rates) / len(rates)),)
         return self.logged.profiles(product)
+
+
+def _fastest(product: str, op: str, group: NodeGroup) -> float:
+    """The busbw that no network of today exceeds: of eight ports of 800 Gb/s a node; infinite for a rack."""
+    known = gpu_product(product)
+    if known is None or known.domain > _BOARDS:
+        return math.inf
+    return most_between(plain(NetworkKind.INFINIBAND, _PORTS_EACH, _FASTEST), op, group)
+
+
+def _slowing_between(
+    settings: Mapping[str, str], profile: NetworkProfile
+) -> tuple[tuple[str, str, str], ...]:
+    """Settings that slow, or may, but those that the network's plugin asks for."""
+    asked = wanted(profile, settings)
+    return tuple(one for one in slowing_settings(settings, nvlink=False) if one[0] not in asked)
 
 
 def _clash(profiles: Sequence[NetworkProfile], logged: Sequence[NetworkKind]) -> str:

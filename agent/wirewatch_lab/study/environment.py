@@ -10,7 +10,7 @@ from wirewatch.collectors.topology import read_topology
 from wirewatch.core.account import Account
 from wirewatch.core.ports import Hardware, Order, Question
 from wirewatch.core.probe import KIB, OUT_OF_PLACE, Plan, Probed
-from wirewatch.core.topology import WireKind
+from wirewatch.core.topology import NVLINK, WireKind
 from wirewatch.core.types import Absent
 from wirewatch.nccl.settings import NVLS_ENABLE
 from wirewatch.probe.gate import GateFacts
@@ -21,7 +21,6 @@ from wirewatch_lab.study.grid import Capabilities, SweepOptions
 SCOUT_SECONDS = 120.0
 """How long a worker that measures nothing may take."""
 _BY_CHANCE = frozenset({"failed", "timeout", "garbage"})
-_NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 
 
 def scout(hardware: Hardware, order: Order, options: SweepOptions) -> Probed:
@@ -97,7 +96,7 @@ def _text(value: object) -> str:
 def _nvlink(order: Order) -> tuple[int, bool]:
     """How many of the first GPUs all reach each other over NVLink, and whether that is by a switch."""
     for positions, conditions in zip(order.plan.groups, order.conditions, strict=False):
-        if positions[:1] == (0,) and conditions.group.kind in _NVLINK:
+        if positions[:1] == (0,) and conditions.group.kind in NVLINK:
             together = next((n for n, place in enumerate(positions) if n != place), len(positions))
             return together, conditions.group.kind is WireKind.SWITCH
     return 0, False

@@ -15,7 +15,6 @@ from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.core.probe import KIB, MIB
 from wirewatch.core.types import Absent, Health
 from wirewatch.core.words import GB, size
-from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
 from wirewatch_lab.study.basis import Basis, BasisOf, JoinedWay
 from wirewatch_lab.study.logsummary import LogSummary
 from wirewatch_lab.study.points import RepeatedRow, is_wrong, middle, points
@@ -230,11 +229,11 @@ def _next(run: BenchmarkRun, basis: Basis, low: Sequence[JudgedSize]) -> Iterato
     """What may be the cause of slow sizes, and the next command."""
     if not low:
         return
-    # What is expected follows NCCL_NVLS_ENABLE.
-    own = {*basis.enforced, NVLS_ENABLE}
-    slowing = [one for one in slowing_settings(basis.settings) if one[0] not in own]
-    yield from (f"cause: {name}={value}: {why}" for name, value, why in slowing)
     large = [one for one in low if one.point.size_bytes >= LEAST_BYTES]
+    if large:
+        yield from (f"set: {name}={value}: {effect}" for name, value, effect in basis.causes())
+    elif made := [f"{name}={value}" for name, value, _ in basis.causes()]:
+        yield f"set, and of small messages no cost is known: {', '.join(made)}"
     if not large:
         yield "small messages alone are slow: is the host busy, or NCCL_PROTO or NCCL_ALGO set?"
     elif run.nodes <= 1 and min(one.ratio for one in large) < _HOST_MEMORY:

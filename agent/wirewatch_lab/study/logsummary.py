@@ -162,13 +162,17 @@ class LogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FoundSetting:
-    """A setting with its value in so many processes; `slows`: how it lowers bandwidth, null where not."""
+    """A setting with its value in so many processes; `slows`: how it lowers bandwidth, null where not.
+
+    `may_slow`: the same of a value of which no figure shows it. What a network's plugin wants has neither.
+    """
 
     name: str
     value: str
     processes: int
     slows: str | None
     line: int
+    may_slow: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +196,7 @@ class LogSummary:
     `part`: which part of the job the log shows. `missing`: what it cannot answer, and what to set for that.
     `warnings`: one of each kind. `left_out`: lines over the limits of memory, by kind. Of the `lines`,
     `foreign` have nothing of NCCL's; of its `messages`, `other` are of kinds that are not read here.
+    `set_aside`: why the topology file beside it is not used, empty where it is or there is none.
     """
 
     answer: str
@@ -217,6 +222,7 @@ class LogSummary:
     foreign: int
     messages: int
     other: int
+    set_aside: str
 
     def lines(self, at: At = str) -> tuple[str, ...]:
         """The summary for people; in brackets stand lines of the log, as `at` writes them."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from wirewatch.busbw.expected import pcie_rate
 from wirewatch.busbw.formulas import RING
 from wirewatch.busbw.references import LEAST_BYTES
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
@@ -17,7 +18,9 @@ from wirewatch.core.rdma import gigabits
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB, count, percent, size
 from wirewatch.nccl.lists import ALGO
-from wirewatch.nccl.settings import NVLS_ENABLE, slowing_settings
+from wirewatch.nccl.settings import P2P_OFF, number
+from wirewatch_lab.advice.described import LANES
+from wirewatch_lab.advice.products import gpu_product
 from wirewatch_lab.study.basis import Basis
 from wirewatch_lab.study.judge import JudgedRun
 from wirewatch_lab.study.logsummary import At, LogSummary, Quote
@@ -35,10 +38,15 @@ _SMALL = 0.05
 """Share of what is expected below which a rest needs no cause."""
 _SAME = 1 - 1e-6
 """Below this share a limit differs from another by more than rounding."""
+_HOST_MEMORY = 27.9e9
+_RECORDED = frozenset({"NVIDIA H100 80GB HBM3", "NVIDIA H200"})
+"""Products of which 2 and 4 GPUs of one node were measured through host memory: 22.9 to 27.9 GB/s of messages
+from 256 MiB on (proof/hardware: 2026-11-23-h200-jobs, 2026-11-27-h100, 2026-11-28-h200)."""
+_WITHOUT_GPUDIRECT = "two GH200 reached 80 of 96 GB/s so (NVIDIA/nccl#1579), other machines may lose more"
+_ACROSS = "it need not cost: rings that alternate reached 390 GB/s, others 370 (oracle-quickstart/oci-hpc#48)"
+"""Public figures beside causes, which price no other machine."""
 _EVEN = 0.98
 """Share of all parts together below which one of them holds a ring for itself."""
-_PRICED = frozenset({ALGO, NVLS_ENABLE})
-"""Settings that what is expected follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,7 @@ def account(judged: JudgedRun, basis: Basis, evidence: LossEvidence) -> LossAcco
         return None
     largest, low, in_place, point = max(rates, key=lambda one: one[:2])
     due = next((one for one in judged.sizes if one.point is point and one.in_place == in_place), None)
-    limits = list(_limits(run, basis, evidence))
+    limits = [*_through_host(run, basis, evidence, -low), *_limits(run, basis, evidence)]
     expected, within, measured = None, None, -low
     # A way of which nothing is known leaves open what to expect.
     if due is not None and (due.least or due.well):
@@ -147,7 +155,7 @@ def account(judged: JudgedRun, basis: Basis, evidence: LossEvidence) -> LossAcco
             limits.append(_Limit(due.least, f"not decided: {basis.reason}", ""))
         free = _free(run, largest, evidence.free)
         if free > expected:
-            names = [(name, value) for name, value, _ in _slowing(basis) if name in _PRICED]
+            names = [(name, value) for name, value, _ in basis.slowing if name in basis.followed]
             limits += [_Limit(expected, _setting(*one), _place_of(evidence, one[0])) for one in names]
             expected = free
     parts, others = _steps(expected, measured, limits)
@@ -216,6 +224,35 @@ def _limits(run: BenchmarkRun, basis: Basis, evidence: LossEvidence) -> Iterator
                 if 0 < busbw < min(_EVEN * sum(rates), least):
                     share = f"{one.load:g} of {found.channels} channels"
                     yield _Limit(busbw, f"{host.host}: {share} by {one.what}", one.at, ring)
+
+
+def _through_host(
+    run: BenchmarkRun, basis: Basis, evidence: LossEvidence, measured: float
+) -> Iterator[_Limit]:
+    """What GPUs of a node carry through host memory, where all do: each byte by their own PCIe link."""
+    products = {gpu_product(one.product) for one in run.communicator}
+    product = products.pop() if len(products) == 1 else None
+    rate = pcie_rate(product.pcie, LANES) if product else None
+    off = number(basis.settings.get(P2P_OFF, "")) == 1
+    inside = [
+        used
+        for comm in evidence.log.communicators
+        for used in (comm.wires if comm.ranks in {run.ranks, None} else ())
+        if used.fallback or used.wire in {"p2p", "nvls"}
+    ]
+    if product is None or rate is None or isinstance(rate, Absent) or not (inside or off):
+        return
+    if any(used.wire != "shm" for used in inside):
+        return
+    lines = [_place_of(evidence, P2P_OFF) if off else "", evidence.at(inside[0].line) if inside else ""]
+    what = f"{P2P_OFF}=1: " if off else ""
+    alike = run.nodes == 1 and run.ranks in {2, 4} and product.name in _RECORDED
+    if alike and measured <= _ABOVE * _HOST_MEMORY:
+        rate, why = _HOST_MEMORY, "2 and 4 H100 and H200 reached 22.9 to 27.9 GB/s so"
+    else:
+        why = f"PCIe {product.pcie} x{LANES} of each GPU, at most"
+    text = f"{what}GPUs of a node reach each other through host memory: {why}"
+    yield _Limit(rate, text, ", ".join(filter(None, lines)))
 
 
 def _carriers(
@@ -291,11 +328,6 @@ def _rated_at(nic: UsedNic, evidence: LossEvidence) -> str:
     return f"{evidence.at(nic.line)}, {rated}"
 
 
-def _slowing(basis: Basis) -> Iterator[tuple[str, str, str]]:
-    """Settings of the run that slow, but those that the network's plugin sets."""
-    return (one for one in slowing_settings(basis.settings) if one[0] not in basis.enforced)
-
-
 def _place_of(evidence: LossEvidence, name: str) -> str:
     return next((evidence.at(one.line) for one in evidence.log.settings if one.name == name), "")
 
@@ -305,16 +337,17 @@ def _causes(
 ) -> Iterator[LossPart]:
     """Causes that the log shows, and not what they cost."""
     log, at = evidence.log, evidence.at
+    through_host = any("through host memory" in one.what for one in parts)
     for comm in log.communicators:
         for used in comm.wires if comm.ranks in {run.ranks, None} else ():
-            if used.fallback:
+            if used.fallback and not (through_host and used.wire == "shm"):
                 what = f"{count(used.pairs, 'pair')} of ranks of one node on {used.name}"
                 yield LossPart(what, None, None, at(used.line))
     found = ring_audit(run, log)
     if found is not None:
         priced = any("switch" in one.what for one in parts)
         yield from _between(found, log.gpudirect.quotes, at, priced=priced)
-    for name, value, effect in _slowing(basis):
+    for name, value, effect in basis.slowing:
         if not any(one.what.startswith(f"{name}=") for one in parts):
             yield LossPart(f"{_setting(name, value)}: {effect}", None, None, _place_of(evidence, name))
     yield from (LossPart(one.text, None, None, at(one.line)) for one in log.warnings[:_WARNINGS])
@@ -328,13 +361,14 @@ def _between(found: RingAudit, why: Sequence[Quote], at: At, *, priced: bool) ->
         for host in found.by_host:
             direct, ends = host.direct
             if direct < ends:
-                what = f"{host.host}: no GPUDirect RDMA at {ends - direct} of {count(ends, 'end')}"
+                ends_off = f"no GPUDirect RDMA at {ends - direct} of {count(ends, 'end')}"
+                what = f"{host.host}: {ends_off}; {_WITHOUT_GPUDIRECT}"
                 yield LossPart(what, None, None, at(host.line))
         if found.not_direct:
             yield from (LossPart(one.text, None, None, at(one.line)) for one in why[:1])
     crossing = [hop for hop in found.hops if hop.rail == "cross"]
     if crossing:
-        what = f"{count(found.cross_rail, 'hop')} of {found.hop_count} across rails"
+        what = f"{count(found.cross_rail, 'hop')} of {found.hop_count} across rails; {_ACROSS}"
         yield LossPart(what, None, None, at(crossing[0].send.line))
 
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -27,7 +28,8 @@ from wirewatch.nccl.lines import (
 from wirewatch.nccl.log import NcclLog, Seen, TransportWire, logged_size, wire
 from wirewatch.nccl.messages import Process
 from wirewatch.nccl.parallel import ParallelGroup, group_names
-from wirewatch.nccl.settings import slowing_settings
+from wirewatch.nccl.settings import is_shown, slowing_settings
+from wirewatch_lab.advice.settings.plugins import plugins
 from wirewatch_lab.study import logsummary, rings
 from wirewatch_lab.study.logsummary import Quote
 from wirewatch_lab.study.topologyxml import NcclTopology
@@ -56,19 +58,42 @@ _EITHER = "P2P (NVLink or PCIe: not in the log)"
 _MULTICAST_KERNEL = re.compile(r"MC(?![a-z])")
 
 
+_ELSEWHERE = "the topology file is of another machine, and is not used: its GPUs have other addresses"
+
+
 def read_log(
     lines: Iterable[str],
     placement: Callable[[], Mapping[int, str]] = dict,
     topology: NcclTopology | None = None,
     at: logsummary.At = "line {}".format,
+    buses: Callable[[], Mapping[str, AbstractSet[str]]] = dict,
 ) -> logsummary.LogSummary:
     """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none.
 
     `placement`: the host of each rank by other texts, asked for once all lines are read. `topology`: NCCL's
-    file of one of the hosts. `at`: how the answer writes a line.
+    file of one of the hosts. `at`: how the answer writes a line. `buses`: PCI addresses of each host's GPUs
+    without the function, by other texts.
     """
     log = NcclLog().read(lines)
-    return _LogQuestions(log, placement(), rings.NicTable(log, topology), at).summary()
+    aside = topology is not None and _is_elsewhere(topology, log.comms(), buses())
+    nics = rings.NicTable(log, None if aside else topology)
+    return _LogQuestions(log, placement(), nics, at).summary(_ELSEWHERE if aside else "")
+
+
+def _is_elsewhere(
+    topology: NcclTopology, comms: Sequence[LoggedComm], buses: Mapping[str, AbstractSet[str]]
+) -> bool:
+    """Whether a topology file is of no host of the run: none has all of its GPUs at those addresses."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for host, addresses in buses.items():
+        found[host] |= addresses
+    for logged in comms:
+        for rank, (host, _) in logged.processes.items():
+            device = logged.comm.devices.get(rank)
+            found[host] |= {device.bus.rpartition(".")[0]} if device and device.bus else set()
+    there = {gpu.place.address.rpartition(".")[0] for gpu in topology.gpus}
+    known = [addresses for addresses in found.values() if addresses]
+    return bool(there and known) and not any(addresses <= there for addresses in known)
 
 
 @dataclass(slots=True)
@@ -183,7 +208,7 @@ class _LogQuestions:
         self.rings = sorted(filter(None, found), key=lambda one: -(one.ranks or 0))[:MOST_CALLS]
         self.choices = [self._choice(chosen, process, seen) for chosen, process, seen in log.said(Chosen)]
 
-    def summary(self) -> logsummary.LogSummary:
+    def summary(self, set_aside: str = "") -> logsummary.LogSummary:
         hot = self._hot()
         log, features = self.log, logsummary.LogFeatures(self.log, self.comms)
         used = [(f"used: {said.name}", seen) for said, _, seen in log.said(Network)]
@@ -201,7 +226,7 @@ class _LogQuestions:
             warning_kinds=len(warnings), not_understood=log.not_understood,
             not_understood_lines=[Quote(line, text) for line, text in log.torn],
             missing=list(self._missing()), left_out=dict(log.left_out), line_count=log.lines,
-            foreign=log.foreign, messages=log.count, other=log.other,
+            foreign=log.foreign, messages=log.count, other=log.other, set_aside=set_aside,
         )  # fmt: skip
 
     def _about(self, *about: str) -> Iterator[tuple[str, Seen]]:
@@ -400,13 +425,19 @@ class _LogQuestions:
 
     def _settings(self) -> list[logsummary.FoundSetting]:
         found: dict[tuple[str, str], logsummary.FoundSetting] = {}
+        every = {said.name: said.value for said, _, _ in self.log.said(Setting)}
+        signed = [one for one in plugins() if one.signed(every)]
         for said, _, seen in self.log.said(Setting):
             key = said.name, said.value
             before = found.get(key)
-            effect = next((effect for _, _, effect in slowing_settings({said.name: said.value})), None)
+            asked = any(one.takes(*key) for one in signed)
+            slowing = () if asked else slowing_settings({said.name: said.value})
+            effect = next((effect for _, _, effect in slowing), None)
+            shown = effect is not None and is_shown(said.name, said.value)
             found[key] = logsummary.FoundSetting(
-                *key, before.processes + 1 if before else 1, effect, before.line if before else seen.line
-            )
+                *key, before.processes + 1 if before else 1, effect if shown else None,
+                before.line if before else seen.line, None if shown else effect,
+            )  # fmt: skip
         return list(found.values())
 
     def _missing(self) -> Iterator[str]:

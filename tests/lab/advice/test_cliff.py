@@ -67,6 +67,11 @@ def test_gigabits_are_an_eighth_of_gigabytes(name: str, gbs: float) -> None:
     assert PORTS[name].rate == gbs * 1e9
 
 
+def test_one_gpu_alone_has_the_ports_that_were_described() -> None:
+    (network,) = (step for step in cliff(described("1xH100+1xHDR")) if step.name == "network")
+    assert (network.rate, network.known) == (25e9, True)
+
+
 def test_a_network_that_is_not_known_is_marked() -> None:
     steps = cliff(described("8xH100"))
     assert [step.known for step in steps] == [True, True, True, False]

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.recorded import PUBLISHED
 from tests.rows import each
 from wirewatch.core.pci import Place
 from wirewatch.core.topology import GpuPart, NicPart, NicPath, Topology
-from wirewatch.core.types import Absent
+from wirewatch.core.types import Absent, Why
 from wirewatch.documents.state import TOPOLOGY, TopologyDocument
 from wirewatch_lab.advice.gpunic.locality import VIRTUAL, Locality, cpu_numbers, read_locality
 from wirewatch_lab.advice.gpunic.mapping import map_nics
@@ -175,7 +176,7 @@ def test_a_described_node_has_no_network_cards() -> None:
 def test_a_network_with_a_plugin_is_left_to_it(network: str) -> None:
     document = told("--machine", f"8xH100+{network}")
     assert (document["settings"], devices(document)) == ([], [])
-    assert f"by a plugin ({document['plugin']}), which reads no NCCL_IB_HCA" in document["remarks"][0]
+    assert f"by a plugin ({document['plugin']}), which reads no NCCL_IB_HCA" in " ".join(document["remarks"])
     document = told("--replay", "demo-dgx-h200", "--network", network)
     assert (document["settings"], len(devices(document))) == ([], 8)
 
@@ -348,6 +349,68 @@ def test_virtual_functions_are_their_card_s_unless_a_pod_has_them_alone() -> Non
         assert read_locality(files, both).cpus == {}
     alone = read_locality(files, replace(both, nics=cards[1:]))
     assert ([one.device for one in alone.ports], alone.others) == (["mlx5_1"], ())
+
+
+def a3(*, named: bool = True) -> bytes:
+    """NCCL's file of a node with eight network interfaces below the switches of GPUs, and one beside them."""
+    each = []
+    for n in range(8):
+        card = nic(f"0000:{n}6:00.0", f"eth{n + 1}" if named else "").replace('dev="0"', f'dev="{n}"')
+        each.append(switch(f"0000:{n}1:00.0", gpu(f"0000:{n}4:00.0", dev=n), card))
+    return system([*each, nic("0000:f0:00.0", "eth0").replace('dev="0"', 'dev="8"')])
+
+
+@each(("network", "name"), [("a3-mega", "FASTRAK_IFNAME"), ("a3-high", "GPUDIRECTTCPX_SOCKET_IFNAME")])
+def test_network_interfaces_are_mapped_where_a_plugin_sends_by_them(network: str, name: str) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".xml") as file:
+        file.write(a3())
+        file.flush()
+        made = told("--topology", file.name, "--network", network)
+        asked = told("--topology", file.name)
+        shown = run_wirewatch("advise", "gpu-nic", "--topology", file.name, "--network", network).stdout
+    names = [f"eth{n + 1}" for n in range(8)]
+    assert devices(made) == names
+    assert [(one["name"], one["value"]) for one in made["settings"]] == [(f"NCCL_{name}", ",".join(names))]
+    assert [one["port"] for one in made["left_out"]] == ["eth0"]
+    assert "8 network interfaces in use" in shown
+    assert len(shown.splitlines()) <= 15
+    assert devices(asked) == []
+    assert asked["remarks"][0].endswith("Say --network a3-high or a3-mega")
+
+
+def test_where_nothing_shows_the_interfaces_they_are_asked_for() -> None:
+    for words in (("--machine", "8xH100+a3-mega"), ("--machine", "8xH100+a3-high")):
+        made = told(*words)
+        assert devices(made) == []
+        assert made["remarks"][0].startswith(
+            "which network interface is near which GPU is not known here: pass"
+        )
+    both = told("--replay", "demo-dgx-h200", "--network", "a3-mega")
+    assert devices(both)[0] == "mlx5_0"
+    assert both["settings"] == []
+
+
+def test_interfaces_are_read_where_the_node_has_no_rdma_port() -> None:
+    files = Files()
+    files.texts["/sys/class/net/docker0/operstate"] = "up"
+    spots = {"eth0": ("0000:80:00.0", "pci0000:80"), "eth1": ("0000:18:00.0", "pci0000:16/0000:16:01.0")}
+    for name, (address, above) in spots.items():
+        at = f"/sys/devices/{above}/{address}"
+        files.links |= {f"/sys/class/net/{name}/device": at, f"{PCI}/{address}": at}
+        files.texts |= {
+            f"/sys/class/net/{name}/operstate": "up",
+            f"/sys/class/net/{name}/speed": "200000" if name == "eth1" else "-1",
+            f"{PCI}/{address}/numa_node": "0",
+        }
+    spot = Place(ADDRESSES["gpu"], "pci0000:16", ("0000:16:01.0",), 0)
+    gpus = (GpuPart("GPU-0", 0, "NVIDIA H100", spot),)
+    near = read_locality(files, Topology(gpus, (), (), (), 1, ()))
+    assert near.ports == ()
+    found = [(one.device, one.paths, one.rate) for one in near.interfaces]
+    assert found == [("eth0", ("NODE",), Absent(Why.MISSING, "its speed")), ("eth1", ("PIX",), 25e9)]
+    files.nic("mlx5_0", "0000:1a:00.0", "pci0000:16/0000:16:01.0")
+    card = NicPart("", "mlx5_0", "", "", spot, (("1", "InfiniBand"),))
+    assert read_locality(files, Topology(gpus, (card,), (), (), 1, ())).interfaces == ()
 
 
 ADDRESSES = {"gpu": "0000:1b:00.0", "mlx5_0": "0000:18:00.0", "mlx5_1": "0000:18:00.2"}

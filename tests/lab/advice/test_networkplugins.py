@@ -13,7 +13,7 @@ from wirewatch_lab.advice.described import described, network_of
 from wirewatch_lab.advice.settings.advice import NcclCheckDocument, Places, advise, check
 from wirewatch_lab.advice.settings.measured import JobPurpose
 from wirewatch_lab.advice.settings.node import QUESTION, NcclNode, described_node
-from wirewatch_lab.advice.settings.plugins import plugin_of, plugins, wanted_names
+from wirewatch_lab.advice.settings.plugins import plugin_of, plugins, wanted
 from wirewatch_lab.advice.settings.sources import of_environ, of_file
 
 IB = (port("mlx5_0"), port("mlx5_1"))
@@ -136,7 +136,14 @@ def test_advice_leaves_to_a_plugin_what_is_its_own(network: str, kind: str, rema
     names = [one.name for one in made.variables]
     assert len(names) == len(set(names))
     named = network_of(network)
-    assert wanted_names(named) <= set(names)
+    plugin = plugin_of(named)
+    assert set(plugin.wants if plugin else ()) <= set(names)
+
+
+def test_only_the_values_that_a_plugin_asks_for_are_its_own() -> None:
+    settings = {"NCCL_PROTO": "LL", "NCCL_TOPO_FILE": "/opt/aws-ofi-nccl/p5.xml", "NCCL_P2P_DISABLE": "1"}
+    assert wanted(network_of("p5"), settings) == {"NCCL_TOPO_FILE"}
+    assert wanted(network_of("dgx-h100"), settings) == frozenset()
 
 
 def test_plugins_are_of_networks_that_are_known_and_set_what_nccl_reads() -> None:

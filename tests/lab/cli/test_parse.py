@@ -226,6 +226,33 @@ def test_a_log_alone_and_a_topology_alone(tmp_path: Path) -> None:
     assert document["topology_file"]["compared"] == "recording h200x8"
 
 
+@pytest.mark.parametrize(
+    "option", ["--plot=a.svg", "--machine=8xH100", "--network=p5", "--op=all_reduce", "--env=NCCL_ALGO=Ring"]
+)
+def test_options_that_a_topology_file_alone_has_no_use_for_are_refused(tmp_path: Path, option: str) -> None:
+    (tmp_path / "topo.xml").write_bytes(system([gpu("0000:00:06.0")]))
+    done = run_wirewatch("parse", str(tmp_path / "topo.xml"), option)
+    assert done.returncode == 64
+    assert "a topology file or graphs alone, without a table" in done.stderr
+    assert not (tmp_path / "a.svg").exists()
+
+
+@pytest.mark.parametrize(("bus", "used"), [(0x18, True), (0xE0, False)])
+def test_a_topology_file_of_another_machine_is_set_aside(tmp_path: Path, bus: int, used: bool) -> None:  # noqa: FBT001
+    """Its NICs have the same names, and half the rate; the GPUs of the log have other addresses."""
+    ports = [f"mlx5_{n}:1/IB" for n in range(2)]
+    job = DrawnJob(gpus=2, channels=2, nics=lambda _: ports, nic=lambda _, channel, __: channel)
+    rows = (of_busbw("all_reduce", 4, 1 << 30, 60e9), of_busbw("all_reduce", 4, 1 << 32, 60e9))
+    table = text_of(Job(ranks=4, hosts=2, product="NVIDIA H100 80GB HBM3", rows=rows))
+    each = [gpu(f"0000:{bus + 16 * n:02x}:00.0", dev=n) for n in range(2)]
+    nics = [nic(f"0000:0{n}:00.0", f"mlx5_{n}").replace('dev="0"', f'dev="{n}"') for n in range(2)]
+    (tmp_path / "run").write_text("\n".join([*job.log(), table]))
+    (tmp_path / "xml").write_bytes(system([*each, *nics]).replace(b"400000", b"200000"))
+    done = CliRunner().invoke(parse, [str(tmp_path / name) for name in ("run", "xml")])
+    assert ("the topology file is of another machine, and is not used" in done.stdout) == (not used)
+    assert ("over 2x400G" in done.stdout) == (not used)
+
+
 def test_a_pipe_that_ends_is_a_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

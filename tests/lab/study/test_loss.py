@@ -145,9 +145,58 @@ def test_without_gpudirect_a_byte_passes_the_switch_above_twice(direct: str, pri
 def test_gpudirect_off_without_a_topology_file_has_no_figure() -> None:
     log = [line.replace("/GDRDMA", "") if line.startswith("node-1") else line for line in JOB.log()]
     found = lost(log, 89e9)
-    assert [one.what for one in found.others] == ["node-1: no GPUDirect RDMA at 32 of 32 ends"]
+    (other,) = found.others
+    assert other.what.startswith("node-1: no GPUDirect RDMA at 32 of 32 ends; two GH200 reached")
     assert "via NET/IB/" in log[int(found.others[0].at.removeprefix("log:")) - 1]
     assert found.unexplained == pytest.approx((found.expected or 0) - 89e9)
+
+
+@pytest.mark.parametrize(
+    ("product", "ranks", "busbw", "limit"),
+    [
+        ("NVIDIA H200", 4, 26.0, 27.9),
+        ("NVIDIA H200", 4, 40.0, 63.0),
+        ("NVIDIA H100 80GB HBM3", 8, 26.0, 63.0),
+        ("NVIDIA A100-SXM4-80GB", 8, 20.0, 31.5),
+        ("NVIDIA L40S", 8, 5.0, None),
+        ("NVIDIA Unheard-of", 8, 5.0, None),
+    ],
+)
+def test_through_host_memory_gpus_have_their_pcie_links_or_what_was_recorded(
+    product: str, ranks: int, busbw: float, limit: float | None
+) -> None:
+    """Cards without NVLink are expected below their PCIe link; of an unknown product nothing is."""
+    rows = (of_busbw("all_reduce", ranks, 4 * GIB, busbw * GB),)
+    table = printed.Job(op="all_reduce", ranks=ranks, hosts=1, product=product, rows=rows)
+    (run,) = read(printed.lines(table)).runs
+    logged = read_log(["n0:7:9 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1."])
+    grounds, free = RunGrounds({"NCCL_P2P_DISABLE": "1"}), RunGrounds().basis(run)
+    evidence = LossEvidence(logged, "log:{}".format, "", free)
+    found = account(judge(run, grounds.basis), grounds.basis(run), evidence)
+    assert found is not None
+    through = [one for one in found.parts if "through host memory" in one.what]
+    assert [round((one.limit or 0) / GB, 1) for one in through] == ([limit] if limit else [])
+    assert all(one.at == "log:1" for one in through)
+    assert not (through and any("NCCL_P2P_DISABLE" in one.what for one in found.others))
+
+
+def test_a_pair_beside_those_through_host_memory_leaves_the_cost_open() -> None:
+    """A ring may go around a pair that is not reached: only where no pair is, the cost is known."""
+    head = "n0:7:9 [0] NCCL INFO comm 0xa rank 0 nranks 4 cudaDev 0 busId 1000 - Init COMPLETE"
+    way = "n0:7:9 [0] NCCL INFO Channel {:02d}/0 : {}[{}] -> {}[{}] via {}"
+    ends = [(0, 1), (1, 2), (2, 3), (3, 0)]
+    rows = (of_busbw("all_reduce", 4, 4 * GIB, 20 * GB),)
+    table = printed.Job(op="all_reduce", ranks=4, hosts=1, product="NVIDIA H200", rows=rows)
+    (run,) = read(printed.lines(table)).runs
+    for last, costs in (("SHM/direct/direct", 1), ("P2P/IPC", 0)):
+        kinds = ["SHM/direct/direct"] * 3 + [last]
+        lines = [way.format(0, a, a, b, b, kind) for (a, b), kind in zip(ends, kinds, strict=True)]
+        basis = RunGrounds().basis(run)
+        evidence = LossEvidence(read_log([head, *lines]), "log:{}".format, "", basis)
+        found = account(judge(run, RunGrounds().basis), basis, evidence)
+        assert found is not None
+        assert sum("reach each other through host memory" in one.what for one in found.parts) == costs
+        assert sum("pairs of ranks" in one.what for one in found.others) == 1 - costs
 
 
 def test_gpus_of_another_machine_in_the_topology_file_say_nothing_of_switches() -> None:

@@ -17,7 +17,17 @@ from wirewatch.busbw.profiles import (
     plain,
 )
 from wirewatch.busbw.references import Confidence
-from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, ALLTOALL, GATHER, MIB
+from wirewatch.core.probe import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALLTOALL,
+    BROADCAST,
+    GATHER,
+    MIB,
+    REDUCE,
+    REDUCE_SCATTER,
+    SENDRECV,
+)
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GBIT
 
@@ -119,6 +129,38 @@ def test_expected_grows_with_the_message_and_is_never_above_what_is_possible(
             assert last <= due.busbw * 1.01
             assert due.busbw <= most_between(profile, op, group) * 1.001
             last = due.busbw
+
+
+@pytest.mark.parametrize(
+    ("op", "nodes", "gpus", "share"),
+    [
+        (ALL_REDUCE, 2, 8, 15 / 8), (ALL_REDUCE, 2, 1, 1.0), (ALL_REDUCE, 4, 8, 31 / 24),
+        (ALL_REDUCE, 64, 8, 511 / 504), (ALL_GATHER, 2, 8, 15 / 8), (ALL_GATHER, 4, 1, 1.0),
+        (REDUCE_SCATTER, 4, 8, 31 / 24), (ALLTOALL, 2, 8, 15 / 64), (ALLTOALL, 4, 8, 31 / 192),
+        (ALLTOALL, 4, 1, 1.0), (BROADCAST, 4, 8, 1.0), (REDUCE, 2, 8, 1.0), (SENDRECV, 2, 8, 1.0),
+    ],
+)  # fmt: skip
+def test_no_run_exceeds_what_must_cross_the_nics_of_a_node(
+    op: str, nodes: int, gpus: int, share: float
+) -> None:
+    """Counted by hand: bytes that leave or reach a node at least, of a message of one byte."""
+    group = NodeGroup(nodes, gpus, *HOPPER)
+    assert most_between(ROCE_400, op, group) / ROCE_400.rate == pytest.approx(share)
+
+
+def test_rings_send_more_and_switches_that_add_up_less() -> None:
+    four = NodeGroup(4, 8, *HOPPER)
+    assert most_between(NDR, ALL_REDUCE, four) == pytest.approx(31 / 16 * NDR.rate)
+    ring = NodeGroup(4, 8, *HOPPER, trees=False)
+    assert most_between(NDR, ALL_REDUCE, ring) == pytest.approx(NDR.rate)
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda one: one.name)
+def test_one_gpu_of_each_of_two_nodes_sends_all_of_a_message(profile: NetworkProfile) -> None:
+    """Trees of two nodes send half as much only where GPUs of a node share the work."""
+    due = expect_between(profile, ALL_REDUCE, NodeGroup(2, 1, "Ampere", math.inf), 1 << 34)
+    assert not isinstance(due, Absent)
+    assert due.busbw <= max(1, profile.nics / 8) * profile.nic_rate
 
 
 def test_what_is_not_known_is_not_expected() -> None:

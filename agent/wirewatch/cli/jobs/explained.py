@@ -13,7 +13,7 @@ from wirewatch.jobs.explain.wires import timed_rows, wire_in_use
 from wirewatch.jobs.explain.words import TINY, gpu_name, operation, percent, rate
 from wirewatch.jobs.ledger.spent import GpuLedger, Spent
 from wirewatch.jobs.times import CommunicatorTimes, OperationTimes, RunningJob
-from wirewatch.nccl.settings import slowing_settings
+from wirewatch.nccl.settings import is_shown, slowing_settings
 
 TITLE, GAP = 11, 2
 MOST_ROWS, MOST_RANKS = 12, 64
@@ -268,7 +268,8 @@ def _settings(read: Sequence[JobSettings], layout: PageLayout) -> Iterator[str]:
         if not isinstance(one.settings, Absent):
             slowing = {name: effect for name, _, effect in slowing_settings(one.settings)}
             for name, value in sorted(one.settings.items()):
-                slow = f"; slows: {slowing[name]}" if name in slowing else ""
+                does = "slows: " if name in slowing and is_shown(name, value) else ""
+                slow = f"; {does}{slowing[name]}" if name in slowing else ""
                 texts.setdefault(f"{name}={value}{slow}", []).append(one.pid)
         elif number < MOST_RANKS:
             yield f"  process {one.pid}: not read: {one.settings.detail or one.settings.why.value}"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from wirewatch.busbw.expected import pcie_rate, wire
-from wirewatch.busbw.network import count_ports, expect_network
+from wirewatch.busbw.network import SOURCE, count_ports, network_share
 from wirewatch.busbw.references import Confidence, architecture
 from wirewatch.core.hostlink import Pcie
-from wirewatch.core.probe import ALL_REDUCE, Conditions
+from wirewatch.core.probe import Conditions
 from wirewatch.core.topology import WireKind, due_links, nvlink_product
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB
@@ -23,7 +23,6 @@ from wirewatch_lab.advice.products import SOURCE as PRODUCT_DATA
 from wirewatch_lab.advice.products import product_of
 
 LANES = 16
-LARGE = 1 << 30
 AXIS = "GB/s of one GPU, one way"
 NOMINAL = (14.0625e9, 20e9, 25e9, 50e9)
 """Nominal rates of one NVLink link each way."""
@@ -134,10 +133,11 @@ def _network(machine: AdvisedMachine) -> Iterator[CliffStep]:
     if not machine.conditions:
         return
     whole = machine.conditions[0]
-    found = expect_network(whole, ALL_REDUCE, LARGE)
-    if not isinstance(found, Absent):
+    # One GPU alone has no collective, and its ports all the same.
+    share = network_share(whole)
+    if not isinstance(share, Absent):
         what = f"{_counted(whole)}a GPU's share of them"
-        yield CliffStep(NETWORK, what, found.busbw, None, True, found.confidence, found.source)  # noqa: FBT003
+        yield CliffStep(NETWORK, what, share.rate, None, True, Confidence.DERIVED, SOURCE)  # noqa: FBT003
         return
     arch = architecture(whole.group.gpus[0].name)
     name = "" if isinstance(arch, Absent) else TYPICAL.get(arch, "")

@@ -1,20 +1,21 @@
 """What is near each GPU of a node: RDMA ports with their PCI paths, and processors."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from wirewatch.core.hostlink import Pcie
-from wirewatch.core.pci import Path
+from wirewatch.core.pci import Path, Place, path_between
 from wirewatch.core.ports import Sysfs
 from wirewatch.core.probe import RdmaPort
 from wirewatch.core.topology import GpuPart, NicPart, Topology
-from wirewatch.core.tree import DEVICES, read_pci_link
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.tree import DEVICES, NET, address_behind, count_nodes, read_pci_link, read_place
+from wirewatch.core.types import Absent, Why, value_or, whole
 from wirewatch.probe.network import rdma_ports
 
 _RANGE = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 _MOST_CPUS = 8192
+ETHERNET = "Ethernet"
 VIRTUAL = "a virtual function: the wire is its card's"
 _NOT_STATED = Absent(Why.UNSUPPORTED, "a document of a topology does not state it")
 
@@ -27,7 +28,8 @@ class Locality:
     a document has not. `others`: devices whose ports are not for GPUs, with the reason. `cpus`: those of a
     GPU's NUMA node, by UUID, as `local_cpulist` has them. `slots`: what the PCIe link of a card can do that
     runs at less, by device. `by_numa`: a hypervisor hides the PCI bridges, and NUMA nodes alone show what is
-    near.
+    near. `interfaces`: network interfaces with a card, where the node has no RDMA port: plugins such as
+    GPUDirect-TCPX send by them.
     """
 
     gpus: tuple[GpuPart, ...]
@@ -37,6 +39,7 @@ class Locality:
     cpus: Mapping[str, str] = field(default_factory=dict)
     slots: Mapping[str, Pcie] = field(default_factory=dict)
     by_numa: bool = False
+    interfaces: tuple[RdmaPort, ...] = ()
 
 
 def read_locality(sysfs: Sysfs, topology: Topology) -> Locality:
@@ -54,8 +57,40 @@ def read_locality(sysfs: Sysfs, topology: Topology) -> Locality:
         others=tuple((nic.device, VIRTUAL) for nic in topology.nics if nic.ports and nic.device not in shown),
         cpus={key: text for key, text in cpus.items() if not isinstance(text, Absent) and cpu_numbers(text)},
         slots={device: slot for device, slot in slots.items() if not isinstance(slot, Absent)},
+        interfaces=() if ports else tuple(_interfaces(sysfs, gpus)),
     )  # fmt: skip
     return _with_numa(near, topology)
+
+
+def _interfaces(sysfs: Sysfs, gpus: Sequence[GpuPart]) -> Iterator[RdmaPort]:
+    """Network interfaces with a card behind them; a speed in Mb/s that is not above 0 is not known."""
+    nodes = count_nodes(sysfs)
+    for name in value_or(sysfs.entries(NET), ()):
+        address = address_behind(sysfs, f"{NET}/{name}")
+        if isinstance(address, Absent):
+            continue
+        spot = read_place(sysfs, address)
+        megabits = whole(value_or(sysfs.read(f"{NET}/{name}/speed"), ""))
+        link = read_pci_link(sysfs, address)
+        known = not isinstance(link.generation, Absent) and not isinstance(link.width, Absent)
+        yield RdmaPort(
+            device=name, port="", card=address.rpartition(".")[0], layer=ETHERNET,
+            state="active" if sysfs.read(f"{NET}/{name}/operstate") == "up" else "not up",
+            rate=megabits * 1e6 / 8 if megabits and megabits > 0 else Absent(Why.MISSING, "its speed"),
+            pcie=Pcie(value_or(link.generation, 0), value_or(link.width, 0)) if known
+            else Absent(Why.MISSING, "its PCIe link"),
+            paths=tuple(_way(gpu.place, spot, nodes) for gpu in gpus),
+        )  # fmt: skip
+
+
+def _way(one: Place, other: Place | Absent, nodes: int | None) -> str:
+    """The path by name, bounded by NUMA nodes where bridges are hidden; empty where it is not known."""
+    found = path_between(one, other, nodes=nodes)
+    if not isinstance(found, Absent):
+        return found.name
+    if isinstance(other, Absent) or one.numa is None or other.numa is None:
+        return ""
+    return (Path.NODE if one.numa == other.numa else Path.SYS).name
 
 
 def locality_of(topology: Topology) -> Locality:

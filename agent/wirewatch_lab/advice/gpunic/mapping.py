@@ -22,7 +22,7 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.topology import GpuPart
 from wirewatch.core.types import Absent, Why
 from wirewatch.core.words import GB
-from wirewatch_lab.advice.gpunic.locality import Locality
+from wirewatch_lab.advice.gpunic.locality import ETHERNET, Locality
 
 
 def spread(by_pair: Sequence[Sequence[int]], more: Callable[[int, int], int]) -> tuple[int, ...]:
@@ -509,9 +509,11 @@ def _left_out(why: Mapping[RdmaPort, str], near: Locality) -> tuple[tuple[str, s
 
 def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
     """What is odd of the source, and of the slots of the cards that are used."""
+    rdma = any(port.layer != ETHERNET or port.port for port in near.ports)
     if not near.stated and near.ports:
-        yield "the source has no states of ports: all are taken as up, check with ibstat on the node"
-    if not all(port.port for port in near.ports):
+        by = "ibstat" if rdma else "ip link"
+        yield f"the source has no states of ports: all are taken as up, check with {by} on the node"
+    if rdma and not all(port.port for port in near.ports):
         yield "it does not number the ports either: port 1 of each device is taken"
     if near.by_numa:
         yield "a hypervisor hides PCI bridges: NUMA nodes alone bound those paths"

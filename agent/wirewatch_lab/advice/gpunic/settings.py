@@ -9,7 +9,7 @@ from typing import Any, Literal
 from wirewatch.core.probe import RdmaPort
 from wirewatch.documents.adapter import TypeAdapter
 from wirewatch.nccl.settings import IB_HCA
-from wirewatch_lab.advice.gpunic.locality import Locality, cpu_numbers
+from wirewatch_lab.advice.gpunic.locality import ETHERNET, Locality, cpu_numbers
 from wirewatch_lab.advice.gpunic.mapping import GpuNicMap, NicsOfGpu
 from wirewatch_lab.advice.settings.plugins import NetworkPlugin
 
@@ -71,9 +71,28 @@ class SlurmBinding:
 def job_settings(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> tuple[JobSetting, ...]:
     """The variables; none where no GPU has a port, or `unsettable` says why."""
     ports = found.ports()
+    if plugin and _by_interfaces(found, plugin):
+        return (_interfaces(plugin, ports),)
     if not ports or unsettable(found, plugin):
         return ()
     return (_ORDER, *_nccl(found, ports), *_ucx(found), *_nvshmem(found))
+
+
+def _by_interfaces(found: GpuNicMap, plugin: NetworkPlugin) -> bool:
+    """Whether the ports are network interfaces, which have no number, and the plugin sends by those."""
+    ports = found.ports()
+    return (
+        bool(plugin.interfaces and ports) and found.layer == ETHERNET and not any(one.port for one in ports)
+    )
+
+
+def _interfaces(plugin: NetworkPlugin, ports: Sequence[RdmaPort]) -> JobSetting:
+    """The variable by which a plugin that sends by network interfaces takes those near GPUs."""
+    return JobSetting(
+        plugin.interfaces, ",".join(port.device for port in ports), None, recommended=True,
+        why=f"{plugin.name} sends by these; the values of its file are those of the machine's maker",
+        when_not=f"{plugin.file} names others, or a pod gives interfaces other names",
+    )  # fmt: skip
 
 
 def unsettable(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> str:
@@ -86,7 +105,7 @@ def unsettable(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> str:
     if plugin and not plugin.reads_ib:
         by = "EFA's" if found.layer not in _LAYERS else ""
     by = plugin.name if plugin is not None and not plugin.reads_ib else by
-    if by:
+    if by and not (plugin and _by_interfaces(found, plugin)):
         return (
             f"NCCL reaches this network by a plugin ({by}), which reads no NCCL_IB_HCA: no settings are shown"
         )

@@ -38,6 +38,7 @@ from wirewatch.nccl.settings import (
     P2P_OFF,
     SLOWING,
     TOPOLOGY,
+    is_shown,
     number,
     slowing_settings,
 )
@@ -71,7 +72,7 @@ from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.spread import Regime
 from wirewatch_lab.study.summary import span
 
-FIGURES = "measured on 4 H200 at 256 MiB, where 340 GB/s are healthy"
+FIGURES = "at 256 MiB, where 340 GB/s are healthy"
 _PARAM, _TUNING = "src/misc/param.cc", "src/graph/tuning.cc"
 _TABLE = f"NCCL's source, 2.3.5 to {version_text(NEWEST)}"
 _ALIASES: Mapping[str, tuple[str, str]] = {
@@ -86,8 +87,6 @@ _MARK = "\ufeff"
 _WITHOUT_NVLINK = frozenset({"NCCL_SHM_DISABLE", "NCCL_NVB_DISABLE"})
 """Settings that concern GPUs without NVLink between them."""
 _BETWEEN_GPUS = frozenset({P2P_OFF, P2P_LEVEL, "NCCL_P2P_DIRECT_DISABLE", *_WITHOUT_NVLINK})
-_OF_NVLINK = frozenset({"NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS", "NCCL_BUFFSIZE"})
-"""Settings whose figures are of NVLink: a slower wire is full with less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,10 +334,11 @@ def _slower(one: WrittenSetting, node: NcclNode) -> Iterator[tuple[str, bool, st
         if lacks(ALGO, one.value, TREE):
             yield f"between nodes small messages go without Tree; {node.no_nvls}", True, _TUNING
         return
-    for _, value, effect in slowing_settings({one.name: one.value}):
-        elsewhere = one.name in _OF_NVLINK and node.kind is not None and not node.all_nvlink
-        figures = f" ({FIGURES})" if "measured" in effect else ""
-        yield f"{effect}{figures}", SLOWING[one.name].shown(value) and not elsewhere, GUIDE
+    slow = SLOWING.get(one.name)
+    if slow is not None and slow.slows(one.value):
+        figures = f" ({FIGURES})" if "measured" in slow.effect else ""
+        nvlink = node.kind is None or node.all_nvlink
+        yield f"{slow.effect}{figures}", is_shown(one.name, one.value, nvlink=nvlink), GUIDE
 
 
 def _idle(one: WrittenSetting, around: Surroundings) -> str:

@@ -10,7 +10,7 @@ from wirewatch.collectors.gpudirect import GpudirectCheck, read_checks
 from wirewatch.core.ports import Hardware
 from wirewatch.core.probe import Conditions, RdmaPort
 from wirewatch.core.rdma import ACTIVE
-from wirewatch.core.topology import WireKind
+from wirewatch.core.topology import NVLINK, WireKind
 from wirewatch.core.tree import NET
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.nccl.variables import Version
@@ -25,9 +25,6 @@ VIRTUAL_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"
 """The topology file that NCCL reads where NCCL_TOPO_FILE names none."""
 NOT_READ = Absent(Why.MISSING, "no machine was read")
 QUESTION = "which network joins the nodes? Say it by --network, such as p5, a3-mega or 8xNDR"
-
-
-_NVLINK = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PAIR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ class NcclNode:
     @property
     def all_nvlink(self) -> bool:
         """Whether NVLink joins all GPUs with each other."""
-        return self.kind in _NVLINK
+        return self.kind in NVLINK
 
     @property
     def kind(self) -> WireKind | None:

@@ -21,6 +21,7 @@ class NetworkPlugin:
     how: Literal["sets", "checks", "asks"]
     file: str
     reads_ib: bool
+    interfaces: str
     needed: Sequence[str]
     source: str
     wants: Mapping[str, Sequence[str]]
@@ -58,10 +59,10 @@ def plugin_of(profile: NetworkProfile) -> NetworkPlugin | None:
     return named or plugin_by_kind(profile.kind)
 
 
-def wanted_names(profile: NetworkProfile) -> frozenset[str]:
-    """Settings that a network's plugin sets itself, or asks for."""
+def wanted(profile: NetworkProfile, settings: Mapping[str, str]) -> frozenset[str]:
+    """Names of settings that have the value which a network's plugin sets itself, or asks for."""
     plugin = plugin_of(profile)
-    return frozenset(plugin.wants) if plugin else frozenset()
+    return frozenset(name for name, value in settings.items() if plugin and plugin.takes(name, value))
 
 
 def _plain(value: str) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,9 +13,9 @@ from wirewatch.cli.templates import render
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Absent, value_or
-from wirewatch.core.words import GB, printable
-from wirewatch_lab.advice.gpunic.locality import Locality
-from wirewatch_lab.advice.gpunic.mapping import SAME, GpuNicMap, map_nics
+from wirewatch.core.words import GB, first, printable
+from wirewatch_lab.advice.gpunic.locality import ETHERNET, Locality
+from wirewatch_lab.advice.gpunic.mapping import SAME, GpuNicMap, Reach, map_nics, reach
 from wirewatch_lab.advice.gpunic.settings import (
     GPU_NIC,
     ORDER,
@@ -30,7 +31,7 @@ from wirewatch_lab.advice.gpunic.settings import (
     unsettable,
 )
 from wirewatch_lab.advice.machine import AdvisedMachine
-from wirewatch_lab.advice.settings.plugins import plugin_of
+from wirewatch_lab.advice.settings.plugins import NetworkPlugin, plugin_of
 from wirewatch_lab.advice.shell import quoted
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, named_network, network_options
 from wirewatch_lab.cli.texts import written
@@ -71,6 +72,9 @@ def gpu_nic(
         raise click.UsageError(
             f"{machine.of}: nothing is known of its network cards: {near.detail}; pass --topology or --replay"
         )
+    if joined and plugin and plugin.interfaces and (near.interfaces or not near.ports):
+        ports = tuple(replace(one, rate=value_or(one.rate, joined.nic_rate)) for one in near.interfaces)
+        near = replace(near, ports=ports, others=())
     found = map_nics(near, _gpu_rate(machine))
     if isinstance(found, Absent):
         raise click.UsageError(f"{machine.of}: {found.detail}")
@@ -79,7 +83,8 @@ def gpu_nic(
         click.echo(wrapper(found, settings, bindings), nl=False)
         return
     slurm = slurm_binding(bindings, len(found.gpus))
-    remarks = tuple(filter(None, (unsettable(found, plugin), *_cpu_remarks(near))))
+    asked = _question(found, near, plugin)
+    remarks = tuple(filter(None, (asked, unsettable(found, plugin), *_cpu_remarks(near))))
     made = document(time.time(), machine.of, found, settings, bindings, slurm, remarks, plugin)
     click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else gpu_nic_text(made, explain=explain))
 
@@ -89,6 +94,22 @@ def _gpu_rate(machine: AdvisedMachine) -> float | None:
     links = (one.pcie for one in machine.conditions)
     rates = (pcie_rate(one.generation, one.lanes) for one in links if not isinstance(one, Absent))
     return next((value_or(rate, None) for rate in rates), None)
+
+
+def _question(found: GpuNicMap, near: Locality, plugin: NetworkPlugin | None) -> str:
+    """What to say, where no port is mapped and network interfaces may be what GPUs send by; else empty."""
+    if found.ports():
+        return ""
+    if plugin and plugin.interfaces:
+        give = "pass --topology with the file of NCCL_TOPO_DUMP_FILE, or ask on the node"
+        return f"which network interface is near which GPU is not known here: {give}"
+    ways = {one.device: map(reach, one.paths) for one in near.interfaces}
+    by_switch = [device for device, reached in ways.items() if Reach.SWITCH in reached]
+    if not by_switch:
+        return ""
+    names = first(by_switch, MOST_ROWS)
+    ask = "do GPUs send by them (GPUDirect-TCPX, -TCPXO)? Say --network a3-high or a3-mega"
+    return f"{names} are below the switches of GPUs: {ask}"
 
 
 def _cpu_remarks(near: Locality) -> Iterator[str]:
@@ -112,6 +133,7 @@ def gpu_nic_text(made: GpuNicDocument, *, explain: bool) -> str:
     return written(
         "gpu_nic.j2", made, used=used, alike=alike, rows=rows if explain else rows[:shown], far=far,
         left_out=[(one.port, one.why) for one in made.left_out], explain=explain,
+        kind="RDMA port" if made.plugin is None or made.layer != ETHERNET else "network interface",
         notes=notes[: LINES - shown], more=len(notes[LINES - shown :]) + bool(used) * (len(rows) - shown),
         commands={printable(command): ranks for command, ranks in commands.items()}, quoted=quoted,
     )  # fmt: skip
