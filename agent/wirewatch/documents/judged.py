@@ -83,7 +83,9 @@ def gpus(state: NodeState) -> list[NodeGpu] | None:
     """Every GPU that was seen, by all its names; None before the inventory has read any."""
     inventory = state.facts(InventoryFacts)
     return inventory and [
-        NodeGpu(str(one.gpu.index), value_or(one.texts.get("minor", ""), ""), one.gpu.uuid, one.gpu.pci, one.split)
+        NodeGpu(
+            str(one.gpu.index), value_or(one.texts.get("minor", ""), ""), one.gpu.uuid, one.gpu.pci, one.split
+        )
         for one in inventory.gpus.values()
     ]
 

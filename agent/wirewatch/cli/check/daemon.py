@@ -248,9 +248,9 @@ def _released(grounds: Grounds, seconds: float) -> Grounds:
     It is UNKNOWN, and starts no job until the daemon itself says UNKNOWN, and that a job may start with that.
     """
     why = f"released for another {seconds:.0f} s: the GPUs are not watched"
-    if grounds.health >= Health.UNKNOWN:
-        return replace(grounds.at_least(Health.UNKNOWN), why=why, released=True)
-    fail_on = grounds.fail_on | {Health.UNKNOWN}
+    fail_on = grounds.fail_on
+    if grounds.health is not Health.UNKNOWN:
+        fail_on |= {Health.UNKNOWN}
     return replace(grounds.at_least(Health.UNKNOWN), fail_on=fail_on, why=why, released=True)
 
 

@@ -116,7 +116,8 @@ def _answer(
     counted = worst if worst is not None and worst.health > node.health else None
     mine = {id(one) for one in grounds.findings if not (of := owners(one, known)) or of & held}
     counts, aside = (
-        tuple(one for one in grounds.findings if (id(one) in mine) is takes_part) for takes_part in (True, False)
+        tuple(one for one in grounds.findings if (id(one) in mine) is takes_part)
+        for takes_part in (True, False)
     )
     health = max(made.node.health, counted.health if counted else Health.OK)
     answer = decide(replace(grounds, health=health, findings=counts), terms, at)
