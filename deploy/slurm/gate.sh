@@ -3,15 +3,15 @@
 # the daemon itself, but in a few milliseconds and without Python. Any POSIX shell; no process is started but for one
 # `stat` where the file is another user's, and `tr` for names of GPUs in capitals. docs/verdict-file.md has the format.
 #
-#   gate.sh [--file F] [--fail-on failed[,unknown,degraded]] [--gpus LIST | --without-gpus] [--defer [--max-age AGE]]
-#           [--recording]
+#   gate.sh [--file F] [--fail-on failed[,unknown,degraded]] [--gpus LIST [--of COUNT] | --without-gpus]
+#           [--defer [--max-age AGE]] [--recording]
 #
 # Prints one line. Exit status: 0, a job may start; 1 DEGRADED, 2 FAILED, 3 UNKNOWN, none may; 64 wrong usage;
 # 70 this script's own error. A file that is not there, torn, old, of another boot or of a recording is UNKNOWN.
 # --defer: 75 instead, where `wirewatch check` may know more: there is no verdict in the file, or the last probe is
 # older than AGE (such as 2h). --recording: believe a recording, for tests and demonstrations. --gpus: the GPUs that the
-# job holds, by whose findings it starts; --without-gpus: by those of no GPU. A list that cannot be read means the whole
-# node. Its rules are those of agent/wirewatch/cli/check/gpus.py.
+# job holds, by whose findings it starts, of as many as the scheduler counts; --without-gpus: by those of no GPU. A list
+# that cannot be read means the whole node. Its rules are those of agent/wirewatch/cli/check/gpus.py.
 set -euf
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -22,7 +22,7 @@ IFS='
 status=70
 trap 'exit "$status"' EXIT
 
-file=/run/wirewatch/verdict fail_on='' defer='' max_age='' recording='' of='' listed=''
+file=/run/wirewatch/verdict fail_on='' defer='' max_age='' recording='' of='' listed='' counted=''
 value='' size=0 age=0 written='' note='' rows='' parts=0
 
 # leave STATUS LINE: the end.
@@ -106,7 +106,7 @@ options() {
                 [ "$of" != job ] || usage "--gpus and --without-gpus exclude each other"
                 of=none
                 ;;
-            --file | --fail-on | --max-age | --gpus)
+            --file | --fail-on | --max-age | --gpus | --of)
                 [ $# -gt 1 ] || usage "$1 takes a value"
                 case $1 in
                     --file) file=$2 ;;
@@ -115,6 +115,13 @@ options() {
                         fail_on=failed,$2
                         ;;
                     --max-age) seconds "$2" ;;
+                    --of)
+                        case $2 in
+                            ?????*) usage "not a number of GPUs: '$2'" ;;
+                        esac
+                        whole "$2" || usage "not a number of GPUs: '$2'"
+                        counted=$2
+                        ;;
                     --gpus)
                         [ "$of" != none ] || usage "--gpus and --without-gpus exclude each other"
                         of=job listed=$2
@@ -132,6 +139,7 @@ options() {
         *) usage "not an absolute path: '$file'" ;;
     esac
     [ -z "$max_age" ] || [ -n "$defer" ] || usage "--max-age goes with --defer"
+    [ -z "$counted" ] || [ "$of" = job ] || usage "--of goes with --gpus"
 }
 
 # owned: whether nobody but root, this user and the agent can have placed the file that is open as 0.
@@ -333,6 +341,10 @@ by_parts() {
 
 # listed: sets `held`, the numbers of the parts that the list names; false, and `why`, where it cannot be read.
 listed() {
+    if [ -n "$counted" ] && [ "$counted" -ne $((parts - 1)) ]; then
+        why="the scheduler counts $counted GPUs, the agent $((parts - 1))"
+        return 1
+    fi
     case $listed in
         *[!\ \	]*) ;;
         *)

@@ -273,6 +273,19 @@ drain_and_tell() {
     esac
 }
 
+# gpus_of_slurm: sets `count`, the GPUs that Slurm has on this node; "" where the controller does not say it.
+gpus_of_slurm() {
+    local one
+    local -a found
+    count=
+    slurm scontrol show node --oneliner "$NODE" && [[ $told =~ \ Gres=([^ ]+)\  ]] || return
+    count=0
+    IFS=, read -r -a found <<<"${BASH_REMATCH[1]}"
+    for one in "${found[@]%%(*}"; do
+        [[ ! $one =~ ^gpu(:[^:]+)*:([0-9]{1,4})$ ]] || ((count += 10#${BASH_REMATCH[2]}))
+    done
+}
+
 # turn_away: gives the job of this prolog back to Slurm, which starts it on another node; a job that cannot be queued
 # again ends. Sets `outcome`: "away"; "brake", it was started again MAX_AWAY times already; "lost", the controller did not
 # do it.

@@ -27,6 +27,12 @@ hold
 of_job=()
 [[ $SHARED != yes ]] || of_job=(--gpus "$SLURM_JOB_GPUS")
 verdict_of "${of_job[@]}"
+# Slurm numbers the GPUs that it has. Where it has not all of the node, its numbers are of others.
+if [[ $verdict == fit && $answer == *" not of this job"* ]]; then
+    gpus_of_slurm
+    [[ -n $count ]] && of_job+=(--of "$count") || of_job=()
+    verdict_of "${of_job[@]}"
+fi
 case $verdict in
     fit)
         [[ $health != UNKNOWN && $answer != *" not of this job"* ]] || log "the job starts: $answer"

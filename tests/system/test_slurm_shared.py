@@ -11,7 +11,8 @@ from tests.system.gate import Gate, bundled, daemons, slurm_lines
 
 pytestmark = pytest.mark.system
 
-NODES = ("g1", "g2")
+NODES = {"g1": 8, "g2": 8, "small": 7}
+"""GPUs that Slurm counts by node; all have eight."""
 SHARED = "SHARED=yes"
 GPU_5 = bundled("nvlink-link-down").replace("gpu2/", "gpu5/").replace('gpu = "2"', 'gpu = "5"')
 DAEMONS = {"ok": ("ok", ""), "gpu5": ("failed", GPU_5), "switch": ("failed", bundled("sxid-fatal"))}
@@ -23,7 +24,7 @@ LINK = "FAILED nvlink.link_down GPU 5 link 7"
 def gate() -> Iterator[Gate]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cluster = Cluster(folder, dict.fromkeys(NODES, 8), slurm_lines(folder))
+        cluster = Cluster(folder, NODES, slurm_lines(folder))
         with Gate(cluster) as made, daemons(folder, DAEMONS), cluster:
             yield made
         cluster.wait(lambda: not cluster.processes())
@@ -39,11 +40,11 @@ def _fresh(gate: Gate) -> Iterator[None]:
 
 
 def submit(gate: Gate, gpus: int, *options: str) -> str:
-    """A job with so many GPUs that leaves a mark when it runs, with the node's name, and stays for a while."""
+    """A job with so many GPUs on a large node that leaves a mark when it runs, and stays for a while."""
     script = f"echo $SLURMD_NODENAME $SLURM_JOB_GPUS > {gate.folder}/ran-$SLURM_JOB_ID; sleep 60"
     told = gate.cluster.tell(
-        "sbatch", "--parsable", f"--gres=gpu:{gpus}", "-D", str(gate.folder), "-o", "/dev/null", *options,
-        "--wrap", script,
+        "sbatch", "--parsable", f"--gres=gpu:{gpus}", "-D", str(gate.folder), "-o", "/dev/null",
+        *(options if "small" in options else ("-x", "small", *options)), "--wrap", script,
     )  # fmt: skip
     assert told
     return told.strip()
@@ -68,11 +69,11 @@ def test_a_job_on_other_gpus_starts_and_one_that_holds_the_gpu_goes_to_another_n
     assert ran(gate, second).split()[0] == "g2"
     gate.told(f"prolog of job {second} on g1: turned away: {LINK}", 1)
     assert gate.drained() == {}
-    assert " ExcNodeList=g1 " in shown(gate, second)
+    assert " ExcNodeList=small,g1 " in shown(gate, second)
     assert " Restarts=1 " in shown(gate, second)
     turns = gate.turns("prolog", second)
     assert [(turn.node, turn.status) for turn in turns] == [("g1", 0), ("g2", 0)]
-    assert set(gate.cluster.states().values()) == {"mixed"}
+    assert gate.cluster.states() == {"g1": "mixed", "g2": "mixed", "small": "idle"}
 
 
 def test_a_switch_is_the_nodes_and_drains_it(gate: Gate) -> None:
@@ -101,9 +102,9 @@ def test_the_health_check_neither_drains_for_a_gpu_nor_leaves_a_node_drained_for
 
 def test_what_a_job_excluded_stays_excluded(gate: Gate) -> None:
     gate.health("gpu5", "g1")
-    job = submit(gate, 8, "-x", "g2")
+    job = submit(gate, 8, "-x", "g2,small")
     gate.told(f"prolog of job {job} on g1: turned away: {LINK}")
-    gate.cluster.wait(lambda: " ExcNodeList=g2,g1 " in shown(gate, job))
+    gate.cluster.wait(lambda: " ExcNodeList=g2,small,g1 " in shown(gate, job))
     assert not gate.ran(job)
 
 
@@ -128,6 +129,15 @@ def test_a_job_is_not_turned_away_for_ever(gate: Gate) -> None:
         f"prolog of job {job} on g2: brake: not turned away, Slurm has started this job 1 times again", 1
     )
     gate.told(f"prolog of job {job} on g2: the job starts on an unfit GPU: {LINK}", 1)
+
+
+def test_numbers_of_a_slurm_that_lacks_a_gpu_are_not_believed(gate: Gate) -> None:
+    """With /dev/nvidia2 left out of gres.conf, Slurm's number 5 is /dev/nvidia6."""
+    gate.health("gpu5", "small")
+    job = submit(gate, 1, "-w", "small")
+    gate.told(f"prolog of job {job} on small: turned away: {LINK}")
+    gate.told("; the whole node counts: the scheduler counts 7 GPUs, the agent 8")
+    assert not gate.ran(job)
 
 
 def test_a_job_whose_gpus_are_not_known_needs_the_whole_node(gate: Gate) -> None:

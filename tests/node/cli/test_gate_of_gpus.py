@@ -253,6 +253,19 @@ def test_nothing_is_lost_between_jobs(findings: list[dict[str, Any]], mine: set[
             assert not owners(one, grounds.gpus or ()) & named(job.listed or "", grounds.gpus or ())
 
 
+def test_a_scheduler_that_counts_other_gpus_is_not_believed(tmp_path: Path) -> None:
+    document = NODES["GPU 5 failed"]
+    file = written(tmp_path / "verdict", document)
+    for of, expected in (
+        (8, Gated(0, ASIDE)),
+        (7, Gated(2, f"{FAILED}; the whole node counts: the scheduler counts 7 GPUs, the agent 8")),
+        (0, Gated(2, f"{FAILED}; the whole node counts: the scheduler counts 0 GPUs, the agent 8")),
+    ):
+        assert said(document, JobGpus("0-3", of)) == expected
+        for shell in HERE:
+            assert gate(file, "--gpus", "0-3", "--of", str(of), shell=shell) == expected
+
+
 def test_the_file_of_an_older_agent_counts_for_the_whole_node(tmp_path: Path) -> None:
     file = written(tmp_path / "verdict", NODES["GPU 5 failed"])
     file.with_name("verdict-gpus").unlink()
@@ -325,9 +338,10 @@ def test_a_daemon_is_asked(tmp_path: Path) -> None:
 
 def test_both_refuse_two_questions_at_once(tmp_path: Path) -> None:
     assert check("--gpus", "0", "--without-gpus").code == 64
+    assert check("--of", "8").code == 64
     written(tmp_path / "verdict", NODES["well"])
     for shell in HERE:
-        for words in (("--gpus", "0", "--without-gpus"), ("--without-gpus", "--gpus", "0"), ("--gpus",)):
+        for words in (("--gpus", "0", "--without-gpus"), ("--without-gpus", "--gpus", "0"), ("--gpus",), ("--of", "8"), ("--gpus", "0", "--of", "-1"), ("--gpus", "0", "--of", "99999")):
             done = subprocess.run([*SHELLS[shell], GATE, *words], capture_output=True, text=True, check=False)
             assert (done.returncode, done.stdout) == (64, ""), done
 

@@ -100,6 +100,11 @@ class Healths(click.ParamType[frozenset[Health]]):
     help="The GPUs that the job holds, such as 0-3 or $SLURM_JOB_GPUS: leave the findings of others aside.",
 )
 @click.option(
+    "--of",
+    type=click.IntRange(0, 9999),
+    help="With --gpus: how many GPUs of this node the scheduler counts; another number means the whole node.",
+)
+@click.option(
     "--without-gpus", is_flag=True, help="Leave the findings of all GPUs aside: is the node itself fit."
 )
 @click.option("--cached", is_flag=True, help="Give the daemon's verdict or UNKNOWN; never poll.")
@@ -110,7 +115,7 @@ class Healths(click.ParamType[frozenset[Health]]):
 def check(
     context: click.Context, *, config: Path | None, socket: str | None, max_age: float | None,
     deadline: float | None, fail_on: frozenset[Health] | None, owner: str | None, gpus: str | None,
-    without_gpus: bool, cached: bool, require: bool, as_json: bool, replay: str | None,
+    of: int | None, without_gpus: bool, cached: bool, require: bool, as_json: bool, replay: str | None,
     overlays: Sequence[str],
 ) -> None:  # fmt: skip
     """Say whether a job may start on this node.
@@ -134,7 +139,9 @@ def check(
         raise click.UsageError("--cached polls nothing: it cannot be used with --replay or --owner")
     if gpus is not None and without_gpus:
         raise click.UsageError("--gpus and --without-gpus exclude each other")
-    job = JobGpus(gpus) if gpus is not None or without_gpus else None
+    if of is not None and gpus is None:
+        raise click.UsageError("--of goes with --gpus")
+    job = JobGpus(gpus, of) if gpus is not None or without_gpus else None
     terms = Terms(fail_on, max_age, require)
     request = CheckRequest(end, config, socket, max_age, owner, cached, replay, tuple(overlays))
     verbose = bool(context.find_root().params.get("verbose"))

@@ -40,9 +40,14 @@ class UnreadList(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobGpus:
-    """The GPUs that a job holds, as its scheduler lists them; None: only the node without its GPUs counts."""
+    """The GPUs that a job holds, as its scheduler lists them; None: only the node without its GPUs counts.
+
+    `of`: how many GPUs of the node the scheduler counts, where it says so. Slurm numbers the lines of
+    gres.conf: with one left out, its numbers are of other GPUs.
+    """
 
     listed: str | None
+    of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ def answer_for(job: JobGpus, grounds: Grounds, terms: Terms, at: float) -> Check
     try:
         if made is None:
             raise UnreadList("its GPUs are not known")
+        if job.of is not None and job.of != len(made.gpus):
+            raise UnreadList(f"the scheduler counts {job.of} GPUs, the agent {len(made.gpus)}")
         held = frozenset() if job.listed is None else named(job.listed, grounds.gpus or ())
     except UnreadList as why:
         whole = decide(grounds, terms, at)
