@@ -41,12 +41,12 @@ class Spent:
         def p99(values: Sequence[float]) -> float:
             return sorted(values)[round(len(values) * 0.99) - 1]
 
-        shown = (statistics.median(self.processor), p99(self.processor))
-        shown += (statistics.median(self.clock), p99(self.clock))
+        both = (self.processor, self.clock)
+        shown = [value for one in both for value in (statistics.median(one), p99(one))]
         return " | ".join([str(len(self.clock)), *(f"{one:.1f}" for one in shown), str(self.missed)])
 
 
-def ask(command: Sequence[str], said: Path, spent: Spent) -> None:
+def ask(command: list[str], said: Path, spent: Spent) -> None:
     """One answer, which must begin with OK and exit status 0."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -90,26 +90,25 @@ def measured(folder: Path, uuids: Sequence[str]) -> Mapping[str, Spent]:
 
 def page(found: Mapping[str, Spent], load: float) -> str:
     rows = "\n".join(f"| {name} | {one.row()} |" for name, one in found.items())
-    more = [
-        statistics.median(one.processor) - statistics.median(found[f"{name.partition(':')[0]}: the whole node"].processor)
-        for name, one in found.items()
-        if name.endswith("`--gpus 0-3`")
-    ]  # fmt: skip
+    shells = dict.fromkeys(name.partition(":")[0] for name in found)
+    medians = {name: statistics.median(one.processor) for name, one in found.items()}
+    more = [medians[f"{shell}: `--gpus 0-3`"] - medians[f"{shell}: the whole node"] for shell in shells]
     return f"""\
 # The gate for a job on some GPUs, measured
 
-Written by `python -m proof.bench.gategpus --write` on {CORES} processors ({platform.machine()}, Linux
-{platform.release()}), with other work on the machine: a load of {load:.0f}. The questions were asked in turn, so
-that it came to all alike. [verdict-file.md](../../docs/verdict-file.md) has what is read. The agent plays a
-recording of 8 GPUs. *missed* is every answer that was not OK, or was by the whole node against the question.
+Written by `python -m proof.bench.gategpus --write` on {CORES} processors ({platform.machine()},
+Linux {platform.release()}), with other work on the machine: a load of {load:.0f}. The questions were
+asked in turn, so that it came to all alike. [verdict-file.md](../../docs/verdict-file.md) has what is
+read. The agent plays a recording of 8 GPUs. *missed* is every answer that was not OK, or was by the
+whole node against the question.
 
 `--gpus 0-3` adds {min(more):.1f} to {max(more):.1f} ms of processor time, by the shell.
 
 {HEAD}
 {rows}
 
-[gate.md](gate.md) has the gate for the whole node on a machine with nothing else to do, and under a load that is
-known.
+[gate.md](gate.md) has the gate for the whole node on a machine with nothing else to do, and under a
+load that is known.
 """
 
 

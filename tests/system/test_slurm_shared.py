@@ -1,4 +1,4 @@
-"""Nodes that several jobs share, in the real Slurm of Debian: a sick GPU keeps away only the jobs that hold it."""
+"""Nodes that several jobs share, in the real Slurm of Debian: a sick GPU keeps away the jobs that hold it."""
 
 import tempfile
 from collections.abc import Iterator

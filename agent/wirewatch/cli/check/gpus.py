@@ -8,6 +8,7 @@ both to one table.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from wirewatch.cli.check.answer import HEALTHS, CheckAnswer, Grounds, Terms, decide, line
 from wirewatch.core.types import Health
@@ -92,26 +93,36 @@ def owners(one: CheckFinding, gpus: Sequence[NodeGpu]) -> Positions:
     part = one.subject
     if "device" in part or not part.keys() & {"gpu", "uuid"} or (one.rule in SEVERAL and not one.others):
         return frozenset()
-    uuids = [*([part["uuid"]] if "uuid" in part else []), *one.others]
-    found = [_where(gpus, lambda gpu, uuid=uuid: gpu.uuid == uuid) for uuid in uuids]
-    if "uuid" not in part:
-        found.append(_where(gpus, lambda gpu: gpu.gpu == part["gpu"]))
+    name = part.get("uuid")
+    found = [_where(gpus, lambda gpu: gpu.uuid == name if name else gpu.gpu == part["gpu"])]
+    found += [_where(gpus, partial(_is, uuid)) for uuid in one.others]
     return frozenset[int]().union(*found) if all(len(at) == 1 for at in found) else frozenset()
+
+
+def _is(uuid: str, gpu: NodeGpu) -> bool:
+    return gpu.uuid == uuid
 
 
 def answer_for(job: JobGpus, grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
     """The answer for a job on these GPUs at `at`, Unix seconds; that of the whole node where it must be."""
     made = parts(grounds)
-    try:
-        if made is None:
-            raise UnreadList("its GPUs are not known")
-        if job.of is not None and job.of != len(made.gpus):
-            raise UnreadList(f"the scheduler counts {job.of} GPUs, the agent {len(made.gpus)}")
-        held = frozenset() if job.listed is None else named(job.listed, grounds.gpus or ())
-    except UnreadList as why:
+    held = _held(job, made)
+    if made is None or isinstance(held, str):
         whole = decide(grounds, terms, at)
-        return replace(whole, said=line(whole), note=f"; the whole node counts: {why}")
+        return replace(whole, said=line(whole), note=f"; the whole node counts: {held}")
     return _answer(job, made, held, grounds, terms, at)
+
+
+def _held(job: JobGpus, made: NodeParts | None) -> Positions | str:
+    """The GPUs of the job, or why they cannot be said."""
+    if made is None:
+        return "its GPUs are not known"
+    if job.of is not None and job.of != len(made.gpus):
+        return f"the scheduler counts {job.of} GPUs, the agent {len(made.gpus)}"
+    try:
+        return frozenset() if job.listed is None else named(job.listed, [one.gpu for one in made.gpus])
+    except UnreadList as why:
+        return str(why)
 
 
 def _answer(
@@ -146,7 +157,7 @@ def _aside(others: Sequence[GpuPart], job: JobGpus) -> str:
 
 
 def named(text: str, gpus: Sequence[NodeGpu]) -> Positions:
-    """The GPUs of a list with commas: numbers, ranges, UUIDs and their beginnings, PCI addresses, MIG devices.
+    """The GPUs of a list with commas: numbers, ranges, UUIDs or their beginnings, PCI addresses, MIG devices.
 
     Raises UnreadList where one of its names is of no GPU here, or may be of another.
     """
@@ -162,22 +173,24 @@ def _named(name: str, gpus: Sequence[NodeGpu]) -> Positions:
         return _numbered(name, int(low), gpus)
     if between := _RANGE.fullmatch(low):
         return frozenset[int]().union(*_ranged(name, int(between[1]), int(between[2]), gpus))
+    found = _where(gpus, _fitting(low))
+    if len(found) > 1 and _UUID.fullmatch(low):
+        raise UnreadList(f"{_said(name)} is the beginning of several GPUs")
+    return _known(name, found)
+
+
+def _fitting(low: str) -> Callable[[NodeGpu], bool]:
+    """Whether a GPU has this name, in small letters, which is no plain number."""
     if part := _PART.fullmatch(low):
-        return _known(name, _at(gpus, int(part[1])))
+        return lambda gpu: part[1] in {gpu.gpu, gpu.minor}
     if of_gpu := _MIG_OF_GPU.fullmatch(low):
-        return _known(name, _where(gpus, lambda gpu: gpu.uuid.lower() == of_gpu[1]))
+        return lambda gpu: gpu.uuid.lower() == of_gpu[1]
     if _MIG.fullmatch(low):
         # Whose it is, is not known: it is of a GPU that is split.
-        return _known(name, _where(gpus, lambda gpu: gpu.split is not False))
+        return lambda gpu: gpu.split is not False
     if address := _PCI.fullmatch(low):
-        place = f"{address[1] or '0000'}:{address[2]}"
-        return _known(name, _where(gpus, lambda gpu: gpu.pci.lower() == place))
-    if _UUID.fullmatch(low):
-        found = _where(gpus, lambda gpu: gpu.uuid.lower().startswith(low))
-        if len(found) > 1:
-            raise UnreadList(f"{_said(name)} is the beginning of several GPUs")
-        return _known(name, found)
-    return _known(name, frozenset())
+        return lambda gpu: gpu.pci.lower() == f"{address[1] or '0000'}:{address[2]}"
+    return lambda gpu: bool(_UUID.fullmatch(low)) and gpu.uuid.lower().startswith(low)
 
 
 def _ranged(name: str, first: int, last: int, gpus: Sequence[NodeGpu]) -> Iterator[Positions]:
@@ -194,11 +207,7 @@ def _numbered(name: str, number: int, gpus: Sequence[NodeGpu]) -> Positions:
     """
     if any(gpu.split is not False for gpu in gpus):
         raise UnreadList(f"{_said(name)} may be the number of a MIG device")
-    return _known(name, _at(gpus, number))
-
-
-def _at(gpus: Sequence[NodeGpu], number: int) -> Positions:
-    return _where(gpus, lambda gpu: str(number) in {gpu.gpu, gpu.minor})
+    return _known(name, _where(gpus, lambda gpu: str(number) in {gpu.gpu, gpu.minor}))
 
 
 def _where(gpus: Sequence[NodeGpu], fits: Callable[[NodeGpu], bool]) -> Positions:
