@@ -82,11 +82,12 @@ def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
 def gpus(state: NodeState) -> list[NodeGpu] | None:
     """Every GPU that was seen, by all its names; None before the inventory has read any."""
     inventory = state.facts(InventoryFacts)
-    return inventory and [
-        NodeGpu(
-            str(one.gpu.index), value_or(one.texts.get("minor", ""), ""), one.gpu.uuid, one.gpu.pci, one.split
-        )
-        for one in inventory.gpus.values()
+    if inventory is None:
+        return None
+    minors = {key: value_or(one.texts.get("minor", ""), "") for key, one in inventory.gpus.items()}
+    return [
+        NodeGpu(str(one.gpu.index), minors[key], one.gpu.uuid, one.gpu.pci, one.split)
+        for key, one in inventory.gpus.items()
     ]
 
 
