@@ -188,6 +188,7 @@ bench: $(VENV)/.dev
 # proof/bench/gate.md. Some five minutes, on a machine with nothing else to do.
 gate-bench: $(VENV)/.dev
 	$(BIN)/python -m proof.bench.gate --write
+	$(BIN)/python -m proof.bench.gategpus --write
 
 # proof/bench/start.md: what the start of each command takes, in CPU seconds and modules.
 start-bench: $(VENV)/.dev

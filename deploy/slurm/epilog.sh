@@ -19,9 +19,9 @@ case $EPILOG_FOR in
 esac
 [[ -n $SLURM_JOB_ID ]] || exit 0
 
-read_verdict --fail-on "$FAIL_ON" --max-age "$MAX_AGE" ||
+read_verdict --fail-on "$FAIL_ON" --max-age "$MAX_AGE" "${of_node[@]}" ||
     ask "$EPILOG_DEADLINE" "epilog-$((SLURM_JOB_ID % 8))" --owner "slurm:$SLURM_JOB_ID" --max-age "$MAX_AGE" \
-        --fail-on "$FAIL_ON"
+        --fail-on "$FAIL_ON" "${of_node[@]}"
 case $verdict in
     unfit) drain_and_tell "$answer" ;;
     none) log "wirewatch gave no verdict: $answer" ;;

@@ -34,7 +34,8 @@ until='' # the time for Slurm begins after the check
 # FAIL_ON is when to drain. UNKNOWN is not fit for the way back either.
 fail_on=$FAIL_ON
 [[ ,$FAIL_ON, == *,unknown,* ]] || fail_on+=,unknown
-read_verdict --fail-on "$fail_on" || ask "$HEALTH_DEADLINE" healthcheck --cached --fail-on "$fail_on"
+read_verdict --fail-on "$fail_on" "${of_node[@]}" ||
+    ask "$HEALTH_DEADLINE" healthcheck --cached --fail-on "$fail_on" "${of_node[@]}"
 case $verdict in
     fit)
         [[ -e $RUN/not-ours ]] || resume

@@ -23,6 +23,8 @@ EPILOG_FOR=gpus
 EPILOG_DEADLINE=60
 MAX_AGE=2h
 MAX_DRAINED=4
+SHARED=
+MAX_AWAY=3
 REASON=wirewatch
 SLURM_DEADLINE=6
 NODE=${SLURMD_NODENAME:-}
@@ -65,6 +67,7 @@ configure() {
     number HEALTH_DEADLINE 40
     number EPILOG_DEADLINE 60
     number MAX_DRAINED 4
+    number MAX_AWAY 3
     number SLURM_DEADLINE 6
     number HOLD 3600
     number HOLD_DEADLINE 3
@@ -270,6 +273,42 @@ drain_and_tell() {
     esac
 }
 
+# gpus_of_slurm: sets `count`, the GPUs that Slurm has on this node; "" where the controller does not say it.
+gpus_of_slurm() {
+    local one
+    local -a found
+    count=
+    slurm scontrol show node --oneliner "$NODE" && [[ $told =~ \ Gres=([^ ]+)\  ]] || return
+    count=0
+    IFS=, read -r -a found <<<"${BASH_REMATCH[1]}"
+    for one in "${found[@]%%(*}"; do
+        [[ ! $one =~ ^gpu(:[^:]+)*:([0-9]{1,4})$ ]] || ((count += 10#${BASH_REMATCH[2]}))
+    done
+}
+
+# turn_away: gives the job of this prolog back to Slurm, which starts it on another node; a job that cannot be queued
+# again ends. Sets `outcome`: "away"; "brake", it was started again MAX_AWAY times already; "lost", the controller did not
+# do it.
+#
+# The prolog then has to end with 0: Slurm drains the node of one that fails.
+turn_away() {
+    local excluded
+    outcome=lost
+    [[ $SLURM_JOB_ID =~ ^[1-9][0-9]*$ ]] && slurm scontrol show job --oneliner "$SLURM_JOB_ID" || return
+    if [[ ! $told =~ \ Restarts=([0-9]+)\  ]] || ((BASH_REMATCH[1] >= MAX_AWAY)); then
+        outcome=brake
+        return
+    fi
+    [[ ! $told =~ \ ExcNodeList=([^ ]+) || ${BASH_REMATCH[1]} == "(null)" ]] || excluded=${BASH_REMATCH[1]},
+    if slurm scontrol requeue "$SLURM_JOB_ID"; then
+        # Before this prolog has ended Slurm does not start the job again.
+        slurm scontrol update "JobId=$SLURM_JOB_ID" "ExcNodeList=$excluded$NODE"
+    else
+        slurm scancel "$SLURM_JOB_ID" || return
+    fi
+    outcome=away
+}
+
 # hold: keeps the probes of wirewatch off the GPUs of this job until `end_hold`, for HOLD seconds at most, by a file whose
 # name says everything (docs/giving-way.md). Begins nothing and waits for nothing; a job without GPUs holds nothing.
 hold() {
@@ -344,5 +383,7 @@ remove_rings() (
     rmdir "$SLURM_JOB_ID"
 ) </dev/null >/dev/null 2>&1
 
-held='' held_off='' until='' deaf=''
+held='' held_off='' until='' deaf='' of_node=()
 configure
+# On a shared node the findings of its GPUs keep jobs away, and drain no node.
+[[ $SHARED != yes ]] || of_node=(--without-gpus)

@@ -232,20 +232,32 @@ class Gate:
                     os.kill(pid, signal.SIGKILL)
 
 
+def bundled(name: str) -> str:
+    """The text of a bundled overlay."""
+    return (OVERLAYS / f"{name}.toml").read_text("utf-8")
+
+
+HEALTHS = {
+    "ok": ("ok", ""),
+    "degraded": ("degraded", bundled("gpu-row-remap-pending")),
+    "failed": ("failed", bundled("nvlink-link-down")),
+}
+"""Daemons by name: the health, and the overlay that brings it."""
+
+
 @contextmanager
-def daemons(folder: Path) -> Iterator[None]:
-    """A daemon for each health, at FOLDER/daemon-ok and so on, each sure of it."""
-    wanted = {"ok": "", "degraded": "gpu-row-remap-pending", "failed": "nvlink-link-down"}
+def daemons(folder: Path, wanted: Mapping[str, tuple[str, str]] = HEALTHS) -> Iterator[None]:
+    """A daemon for each name, at FOLDER/daemon-ok and so on, each sure of its health."""
     with ExitStack() as stack:
-        for name, overlay in wanted.items():
+        for name, (health, overlay) in wanted.items():
             home = folder / f"daemon-{name}"
             home.mkdir()
             config = FAST.replace('socket = ""', f'socket = "{home}/wirewatch.sock"')
             daemon = stack.enter_context(
                 Daemon(("--replay", "demo-dgx-h200", *_at_once(home, overlay)), home, config)
             )
-            daemon.wait("/health", f'"health":"{name}"')
-            until(f"no {name} in the file", partial(_in_file, home, name))
+            daemon.wait("/health", f'"health":"{health}"')
+            until(f"no {health} in the file", partial(_in_file, home, health))
         yield
 
 
@@ -255,9 +267,9 @@ def _in_file(home: Path, health: str) -> bool:
 
 
 def _at_once(home: Path, overlay: str) -> tuple[str, ...]:
-    """A bundled overlay that does not wait."""
+    """An overlay that does not wait."""
     if not overlay:
         return ()
-    text = (OVERLAYS / f"{overlay}.toml").read_text("utf-8")
-    (home / "overlay.toml").write_text(re.sub(r"^from = .*$", "from = 0", text, flags=re.MULTILINE), "utf-8")
+    text = re.sub(r"^from = .*$", "from = 0", overlay, flags=re.MULTILINE)
+    (home / "overlay.toml").write_text(text, "utf-8")
     return "--overlay", str(home / "overlay.toml")

@@ -31,7 +31,16 @@ from wirewatch.core.collector import (
     watch_gpus,
 )
 from wirewatch.core.kernellog import failed_starts, parse_record
-from wirewatch.core.nvml import Asked, Supported, as_int, as_str, ask_gpu
+from wirewatch.core.nvml import (
+    MIG_MODE,
+    Asked,
+    MigMode,
+    Supported,
+    as_int,
+    as_mig_mode,
+    as_str,
+    ask_gpu,
+)
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.statistics import Streak
 from wirewatch.core.topology import nvlink_product
@@ -75,8 +84,10 @@ STATIC: Mapping[str, Question] = {
     "board_part_number": Question("BoardPartNumber"),
     "module_id": Question("ModuleId"),
     "inforom": Question("InforomImageVersion"),
+    "minor": Question("MinorNumber"),
 }
-"""Questions to a GPU once a session; the series has the first three, the rest is for a hardware return."""
+"""Questions to a GPU once a session; the series has the first three, a gate needs the number of the device
+file, the rest is for a hardware return."""
 SYSTEM: Mapping[str, Question] = {
     "driver": Question("SystemGetDriverVersion"),
     "nvml": Question("SystemGetNVMLVersion"),
@@ -96,11 +107,15 @@ class InventoryPolicy(Strict):
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Facts of a GPU that stay for a session: `texts` by the names of STATIC; `numa` empty for not known."""
+    """Facts of a GPU that stay for a session: `texts` by the names of STATIC; `numa` empty for not known.
+
+    `split`: whether it is in MIG mode, as was last read; None for not known.
+    """
 
     texts: Mapping[str, str | Absent]
     numa: str
     supported: Supported
+    split: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +206,14 @@ class InventoryMemory:
 
 @dataclass(frozen=True, slots=True)
 class KnownGpu:
-    """A GPU's identity: `texts` by the names of STATIC, each Absent with the reason where it has none."""
+    """A GPU's identity: `texts` by the names of STATIC, each Absent with the reason where it has none.
+
+    `split`: as of `GpuIdentity`.
+    """
 
     gpu: Gpu
     texts: Mapping[str, str | Absent]
+    split: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +249,8 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
     """The GPUs that are and were here, for other rooms."""
-    gpus = {key: KnownGpu(one.gpu, one.memory.texts) for key, one in memory.identities.items()}
+    known = memory.identities.items()
+    gpus = {key: KnownGpu(one.gpu, one.memory.texts, one.memory.split) for key, one in known}
     lost, answering = frozenset(memory.lost), _answering(reading)
     return InventoryFacts(gpus, lost, memory.versions, answering, memory.forgotten)
 
@@ -360,19 +380,22 @@ def _cuda(value: Json | Absent) -> str | Absent:
 
 def _identify(hardware: Hardware, memory: InventoryMemory, gpu: Gpu) -> GpuIdentity | Absent:
     known = remembered(memory.identities, gpu, _NOBODY)
-    asked = ask_gpu(hardware.nvml, gpu.key, (ALIVE,), known.supported, tuple(STATIC.values()))
+    asked = ask_gpu(hardware.nvml, gpu.key, (ALIVE, MIG_MODE), known.supported, tuple(STATIC.values()))
     if isinstance(asked, Absent):
         return asked
     alive = asked.text(ALIVE)
     if isinstance(alive, Absent):
         return alive
+    mode = as_mig_mode(asked.json(MIG_MODE))
+    split = mode.now if isinstance(mode, MigMode) else known.split
     if asked.supported == known.supported:
-        return known
+        return known if split is known.split else replace(known, split=split)
     numa = value_or(hardware.sysfs.read(f"{DEVICES}/{gpu.pci}/numa_node"), "")
     return GpuIdentity(
         {name: _text(asked, question) for name, question in STATIC.items()},
         "" if numa == "-1" else numa,
         asked.supported,
+        split,
     )
 
 

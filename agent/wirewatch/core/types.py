@@ -114,6 +114,7 @@ class Finding:
     time in seconds since the machine was started. That clock cannot be set, so an event that is reported
     again has the same stamp.
     `absent`: why the part cannot be read, where that is what is wrong; None for anything else.
+    `others`: UUIDs of GPUs besides the subject's that may be at fault, or are at the other end.
     """
 
     rule: str
@@ -125,6 +126,7 @@ class Finding:
     last: float = 0.0
     stamp: float = 0.0
     absent: "Absent | None" = None
+    others: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, Subject]:

@@ -22,7 +22,7 @@ from wirewatch.daemon.board import ErrorLog, ReportSource
 from wirewatch.daemon.nodecondition import ConditionWriter
 from wirewatch.daemon.persistence import StateWriter, write
 from wirewatch.documents.health import HealthDocument
-from wirewatch.documents.verdictfile import EVERY, NAME, FileVerdict, Stamp, encoded
+from wirewatch.documents.verdictfile import EVERY, NAME, OF_GPUS, FileVerdict, Stamp, encoded
 from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.verdict.node import Verdict
 
@@ -92,12 +92,15 @@ class Notifier:
 class VerdictFile:
     """Writes the verdict when it changes and every EVERY seconds; only the event loop uses it, a lane writes.
 
+    Beside it is a second file, which has the verdict by its parts.
+
     The time in the file is that of the verdict, so it goes out of date by itself whatever hangs or stops this
     process. `taken` makes the file's verdict of a health document; `clock` plays in real time.
     """
 
     def __init__(self, path: Path, taken: Callable[[HealthDocument], FileVerdict], clock: Clock) -> None:
         self._path, self._taken, self._clock = path, taken, clock
+        self._of_gpus = path.with_name(f"{path.name}{OF_GPUS}")
         self._boot = _BOOT.read_text("ascii").strip()
         loss = "gates without Python know nothing of this node"
         self._writer = StateWriter(path, self._save, loss, clock)
@@ -109,7 +112,7 @@ class VerdictFile:
     async def run(self, source: ReportSource) -> None:
         """Keep the file until cancelled, from the end of the first polls on."""
         # What another agent has left behind says nothing any more.
-        self._path.unlink(missing_ok=True)
+        self._unlink()
         await _until_ready(source)
         written: FileVerdict | None = None
         at = 0.0
@@ -129,8 +132,12 @@ class VerdictFile:
         if self._lock.acquire(timeout=LOOK):
             self._ended = True
             with suppress(OSError):
-                self._path.unlink(missing_ok=True)
+                self._unlink()
             self._lock.release()
+
+    def _unlink(self) -> None:
+        for path in (self._of_gpus, self._path):
+            path.unlink(missing_ok=True)
 
     def _stamp(self) -> Stamp:
         return Stamp(self._boot, float(_UPTIME.read_text("ascii").split()[0]))
@@ -139,7 +146,9 @@ class VerdictFile:
         with self._lock:
             if self._newest is None or self._ended:
                 return ""
-            return write(path, encoded(*self._newest), MODE)
+            verdict, stamp = self._newest
+            wrong = write(self._of_gpus, encoded(verdict, stamp, gpus=True), MODE)
+            return write(path, encoded(verdict, stamp), MODE) or wrong
 
 
 class Reporter(Protocol):

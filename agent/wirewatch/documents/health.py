@@ -46,7 +46,8 @@ class NodeFinding(ReportedFinding):
 
     `id` names it for `wirewatch findings`; `times`: how often it came within days; `last`: when an event was
     last seen, 0 for a measurement; `suppressed_until` in Unix seconds, 0 for not suppressed. `same_cause`:
-    what cannot be read for the same reason, or since this GPU is lost.
+    what cannot be read for the same reason, or since this GPU is lost. `others`: UUIDs of GPUs besides the
+    subject's that may be at fault, or are at the other end.
     """
 
     id: str
@@ -57,6 +58,7 @@ class NodeFinding(ReportedFinding):
     suppressed: OperatorNote | None
     suppressed_until: float
     same_cause: list[SameCause] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,20 @@ class ProbeStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeGpu:
+    """A GPU by all names that a scheduler may use; empty for a name that is not known.
+
+    `gpu`: NVML's number, `minor`: that of the device file. `split`: in MIG mode, null for not known.
+    """
+
+    gpu: str
+    minor: str
+    uuid: str
+    pci: str
+    split: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class HealthDocument:
     """The verdict with its reasons, worst first. Times in Unix seconds, 0 for never or none.
 
@@ -84,7 +100,8 @@ class HealthDocument:
     `probe_exempt`: the latter, so that none can be required. `job_ready`: the next job may start, since
     `health` is none of `fail_on`, which is `[policy.verdict] fail_on`, its default in a document without it.
     `suppressed`: findings that an operator suppressed, so that they do not count. `aside`: of running jobs,
-    on which no verdict depends.
+    on which no verdict depends. `base`: the health apart from all findings, and `gpus`: every GPU that was
+    seen; both null in a document without them.
     """
 
     schema: Literal["wirewatch.health/1"]
@@ -102,11 +119,16 @@ class HealthDocument:
     probe_exempt: bool = False
     suppressed: list[NodeFinding] = field(default_factory=list)
     aside: list[NodeFinding] = field(default_factory=list)
+    base: Health | None = None
+    gpus: list[NodeGpu] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """A finding that counts; `id` and `stage` are empty where neither a daemon nor a poll has set them."""
+    """A finding that counts; `id` and `stage` are empty where neither a daemon nor a poll has set them.
+
+    `others`: as of `NodeFinding`.
+    """
 
     id: str
     stage: Stage | Literal[""]
@@ -117,6 +139,7 @@ class CheckFinding:
     action: str
     since: float
     same_cause: list[SameCause] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +154,9 @@ class CheckDocument:
     probe on this node; its `fresh` is by `--max-age` where that was given, its `required` also by
     `--require-fresh-probe`. `probe_exempt`: there is nothing to probe, so that none can be required.
     `suppressed`: findings that an operator suppressed, so that they do not count, and until when.
+
+    With `--gpus` or `--without-gpus`: `gpus`, the numbers of the GPUs whose findings count, null where those
+    of the whole node do; `left_aside`, findings of other GPUs; `note`, what the line ends with.
     """
 
     schema: Literal["wirewatch.check/1"]
@@ -145,6 +171,9 @@ class CheckDocument:
     findings: list[CheckFinding]
     probe_exempt: bool = False
     suppressed: list[NodeFinding] = field(default_factory=list)
+    gpus: list[str] | None = None
+    left_aside: list[CheckFinding] = field(default_factory=list)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

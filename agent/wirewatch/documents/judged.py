@@ -3,17 +3,19 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core import collector as core
 from wirewatch.core import types
 from wirewatch.core.collector import NodeState
 from wirewatch.core.topology import Topology
-from wirewatch.core.types import Failed
+from wirewatch.core.types import Failed, value_or
 from wirewatch.documents import series
 from wirewatch.documents.health import (
     HEALTH_NAMES,
     Health,
     HealthDocument,
     NodeFinding,
+    NodeGpu,
     ProbeStatus,
     ReportedFinding,
     SameCause,
@@ -73,7 +75,20 @@ def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
         [HEALTH_NAMES[one] for one in sorted(verdict.fail_on)],
         probe_exempt=is_exempt(judged.state, daemon.mono), suppressed=suppressed(verdict),
         aside=[standing(s) for s in verdict.standings if s.stage == node.ASIDE],
+        base=HEALTH_NAMES[verdict.base], gpus=gpus(judged.state),
     )  # fmt: skip
+
+
+def gpus(state: NodeState) -> list[NodeGpu] | None:
+    """Every GPU that was seen, by all its names; None before the inventory has read any."""
+    inventory = state.facts(InventoryFacts)
+    if inventory is None:
+        return None
+    minors = {key: value_or(one.texts.get("minor", ""), "") for key, one in inventory.gpus.items()}
+    return [
+        NodeGpu(str(one.gpu.index), minors[key], one.gpu.uuid, one.gpu.pci, one.split)
+        for key, one in inventory.gpus.items()
+    ]
 
 
 def suppressed(verdict: node.Verdict) -> list[NodeFinding]:
@@ -130,6 +145,7 @@ def standing(one: node.Standing) -> NodeFinding:
         *_plain(one.finding), one.id, STAGES[one.stage], one.times, one.finding.last, one.acked,
         suppression.said if suppression else None, suppression.until if suppression else 0.0,
         [SameCause(*_plain(other.finding), other.id) for other in one.same_cause],
+        list(one.finding.others),
     )  # fmt: skip
 
 

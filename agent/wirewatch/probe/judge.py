@@ -263,10 +263,11 @@ def _of_part(
     if slow.undecided:
         ends = " or ".join(_name(one, places) for one in slow.undecided)
         parts.append(f"it cannot be determined whether only this pair is slow, or {ends}")
+    others = {uuid for one in (unit, *slow.undecided) for uuid in (one.uuid, one.peer)} - {"", unit.uuid}
     return Finding(
         f"straggler.{unit.resource.value}", Health.FAILED if held.failed else Health.DEGRADED,
         Subject(gpu=str(places.get(unit.uuid, "")), uuid=unit.uuid), "; ".join(filter(None, parts)),
-        DO[unit.resource], held.since,
+        DO[unit.resource], held.since, others=tuple(sorted(others)),
     )  # fmt: skip
 
 

@@ -56,12 +56,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Findings that count and all standings, worst first; no job may start with a health of `fail_on`."""
+    """Findings that count and all standings, worst first; no job may start with a health of `fail_on`.
+
+    `base`: the health apart from all findings, as of a collector that has read nothing yet.
+    """
 
     health: Health
     findings: tuple[Finding, ...]
     standings: tuple[Standing, ...] = ()
     fail_on: frozenset[Health] = FAIL_ON
+    base: Health = Health.UNKNOWN
 
     @property
     def job_ready(self) -> bool:
@@ -117,13 +121,13 @@ def judge_node(
         key=lambda one: (not one.takes_part, -one.finding.health, (one.finding.rule, one.finding.subject)),
     )
     bases = [health for health in map(_base, state.components.values()) if health is not None]
-    health = max([*bases, *(s.finding.health for s in every if s.takes_part)], default=Health.UNKNOWN)
     takes_part = any(one.applicable and one.gates for one in state.components.values())
+    base = max(bases, default=Health.UNKNOWN) if takes_part else max([*bases, Health.UNKNOWN])
+    health = max([base, *(s.finding.health for s in every if s.takes_part)])
     parts = ([s for s in every if s.has_series is part] for part in (True, False))
     standings = tuple(one for standings in parts for one in _by_cause(standings))
     findings = tuple(s.finding for s in standings if s.takes_part)
-    known = health if takes_part else max(health, Health.UNKNOWN)
-    return Verdict(known, findings, standings, fail_on)
+    return Verdict(health, findings, standings, fail_on, base)
 
 
 def heads(findings: Sequence[Finding]) -> tuple[int, ...]:

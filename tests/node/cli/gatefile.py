@@ -10,7 +10,7 @@ from typing import Any
 from tests.patience import HANGS
 from wirewatch.cli.check.daemon import file_verdict
 from wirewatch.documents.state import HEALTH
-from wirewatch.documents.verdictfile import FileVerdict, Stamp, encoded
+from wirewatch.documents.verdictfile import OF_GPUS, FileVerdict, Stamp, encoded
 
 GATE = Path(__file__).parents[3] / "deploy" / "slurm" / "gate.sh"
 SHELLS: Mapping[str, Sequence[str]] = {
@@ -54,6 +54,8 @@ def verdict_of(document: Any, source: str = "live") -> FileVerdict:
 
 
 def written(file: Path, document: Any, stamp: Stamp | None = None, source: str = "live") -> Path:
-    """The file as the daemon leaves it after this document."""
-    file.write_bytes(encoded(verdict_of(document, source), stamp or now()))
+    """The file as the daemon leaves it after this document, and beside it that with the parts."""
+    verdict, at = verdict_of(document, source), stamp or now()
+    file.write_bytes(encoded(verdict, at))
+    file.with_name(f"{file.name}{OF_GPUS}").write_bytes(encoded(verdict, at, gpus=True))
     return file

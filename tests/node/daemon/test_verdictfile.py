@@ -43,6 +43,11 @@ def test_a_daemon_keeps_it_beside_its_socket(tmp_path: Path) -> None:
         said, asked = gate(file, "--recording"), check("--cached", "--socket", f"{tmp_path}/wirewatch.sock")
         assert (said.code, said.line) == (asked.code, asked.line)
         assert "not this node" in gate(file).line
+        for listed in ("0-3", "9"):
+            of_job = ("--gpus", listed, "--of", "8")
+            said = gate(file, "--recording", *of_job)
+            asked = check("--cached", "--socket", f"{tmp_path}/wirewatch.sock", *of_job)
+            assert (said.code, said.line) == (asked.code, asked.line)
         daemon.terminate()
         assert not file.exists()
         assert not list(tmp_path.glob("verdict*"))
@@ -136,7 +141,7 @@ def test_an_end_waits_for_a_write_and_not_for_a_disk_that_hangs(
 
     monkeypatch.setattr(notify, "write", hang)
     assert vars(VerdictFile)["_save"](file, path) == ""
-    assert (held, path.exists()) == ([True], True)
+    assert (held, path.exists()) == ([True, True], True)
 
 
 def test_it_is_written_when_the_verdict_changes_and_now_and_then(
@@ -165,8 +170,9 @@ def test_it_is_written_when_the_verdict_changes_and_now_and_then(
         clock.seconds, verdict = steps.pop(0)
         return verdict
 
-    def saved(_where: Path, _text: bytes, _mode: int) -> str:
-        written.append(clock.seconds)
+    def saved(where: Path, _text: bytes, _mode: int) -> str:
+        if where == path:
+            written.append(clock.seconds)
         return ""
 
     monkeypatch.setattr(notify, "write", saved)

@@ -6,11 +6,11 @@ import pytest
 
 from tests.node.probe.drawn import drawn, on_switch
 from tests.rows import each
-from tests.support import EPOCH
+from tests.support import EPOCH, Node
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Absent, Failed, Finding, Health, Ok, OperatorNote, Subject, Why
 from wirewatch.documents.health import ProbeStatus, SameCause
-from wirewatch.documents.judged import DaemonStatus, findings, health, is_exempt, probe_status, state
+from wirewatch.documents.judged import DaemonStatus, findings, gpus, health, is_exempt, probe_status, state
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.model import ProbeMemory
@@ -107,3 +107,30 @@ def test_a_collector(why: str, one: Component, told: tuple[str | None, bool, str
     judged = Judged(NodeState({"gpu": one}), Verdict(Health.OK, ()))
     (found,) = state(judged, EPOCH, "live").collectors
     assert (found.health, found.success, found.error) == told, why
+
+
+def test_a_gpu_has_all_its_names_and_keeps_them_when_it_is_lost() -> None:
+    node = Node()
+    assert gpus(node.state) is None
+    node.change("gpu5/MinorNumber()", "set", 6)
+    node.change("gpu5/MigMode()", "set", [1, 1])
+    node.change("gpu6/MigMode()", "code", 10)
+    node.poll("inventory")
+    known = gpus(node.state) or []
+    assert [(one.gpu, one.minor) for one in known[4:6]] == [("4", "4"), ("5", "6")]
+    assert known[3].pci == "0000:00:09.0"
+    assert known[5].uuid.endswith("000000000005")
+    assert [one.split for one in known] == [False, False, False, False, False, True, None, False]
+    node.change("gpu5/*", "code", 15)
+    node.poll("inventory", times=3)
+    assert node.findings()[0].rule == "gpu.lost"
+    assert gpus(node.state) == known
+
+
+def test_a_gpu_that_leaves_mig_mode_is_whole_again() -> None:
+    node = Node()
+    split = node.change("gpu5/MigMode()", "set", [1, 1])
+    node.poll("inventory")
+    node.undo(split)
+    node.poll("inventory")
+    assert {one.split for one in gpus(node.state) or ()} == {False}

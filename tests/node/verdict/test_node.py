@@ -49,6 +49,14 @@ def test_a_fault_of_what_does_not_apply_counts_and_knowing_nothing_else_is_unkno
     assert judge_node(node(read("nvlink"), read("agent", D, applicable=False))).health is D
 
 
+def test_the_base_is_the_health_without_findings() -> None:
+    assert judge_node(node(read("nvlink", F, D))).base is Health.OK
+    assert judge_node(node(read("nvlink", F), Component("gpu", None))).base is U
+    assert judge_node(node(read("nvlink", F, applicable=False))).base is U
+    assert judge_node(node(read("nvlink"), read("agent", F, applicable=False))).base is Health.OK
+    assert judge_node(node()).base is U
+
+
 def test_a_component_that_was_never_read_is_unknown() -> None:
     assert judge_node(node(read("nvlink"), Component("gpu", None))).health is U
 

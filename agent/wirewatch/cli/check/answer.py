@@ -7,7 +7,14 @@ from typing import Any, Literal
 
 from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
 from wirewatch.core.words import count, each_text, printable, short_span
-from wirewatch.documents.health import HEALTH_NAMES, CheckDocument, CheckFinding, NodeFinding, ProbeStatus
+from wirewatch.documents.health import (
+    HEALTH_NAMES,
+    CheckDocument,
+    CheckFinding,
+    NodeFinding,
+    NodeGpu,
+    ProbeStatus,
+)
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
 EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}
@@ -37,7 +44,8 @@ class Grounds:
     `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or nothing can be probed.
     `fail_on`: the healths with which no job may start, as the node is configured. `required`: the policy
     requires a fresh probe, unless nothing can be probed here (`exempt`). `released`: the GPUs are released
-    and must not be read. `suppressed`: what an operator suppressed.
+    and must not be read. `suppressed`: what an operator suppressed. `base`: the health apart from all
+    findings, and `gpus`: every GPU of the node; None where these are not known.
     """
 
     health: Health
@@ -51,6 +59,13 @@ class Grounds:
     fail_on: frozenset[Health] = FAIL_ON
     exempt: bool = False
     suppressed: tuple[NodeFinding, ...] = ()
+    base: Health | None = None
+    gpus: tuple[NodeGpu, ...] | None = None
+
+    def at_least(self, health: Health) -> "Grounds":
+        """The same, with no part of the node better than this."""
+        base = None if self.base is None else max(self.base, health)
+        return replace(self, health=max(self.health, health), base=base)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +83,21 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """The answer at `at`, Unix seconds, with the `fail_on` and the `grounds.probe` that were applied."""
+    """The answer at `at`, Unix seconds, with the `fail_on` and the `grounds.probe` that were applied.
+
+    For a job on some GPUs: `said`, the line but for its end, and `note`, its end; `gpus`, the numbers of the
+    GPUs that count, None where the whole node does; `left_aside`, the findings of other GPUs.
+    """
 
     at: float
     health: Health
     fail_on: frozenset[Health]
     required: bool
     grounds: Grounds
+    said: str = ""
+    note: str = ""
+    gpus: tuple[str, ...] | None = None
+    left_aside: tuple[CheckFinding, ...] = ()
 
     @property
     def may_start(self) -> bool:
@@ -91,16 +114,18 @@ def found(finding: Finding) -> CheckFinding:
     """A finding as `check` prints it; one without an entry in a ledger has no `id` and no `stage`."""
     health, subject = HEALTH_NAMES[finding.health], finding.subject.levels()
     return CheckFinding(
-        "", "", finding.rule, health, subject, finding.evidence, finding.action, finding.since
-    )
+        "", "", finding.rule, health, subject, finding.evidence, finding.action, finding.since,
+        others=list(finding.others),
+    )  # fmt: skip
 
 
 def reported(one: NodeFinding) -> CheckFinding:
     """A finding of the node as `check` prints it."""
     part = Subject.of(one.subject).levels()
     return CheckFinding(
-        one.id, one.stage, one.rule, one.health, part, one.evidence, one.action, one.since, one.same_cause
-    )
+        one.id, one.stage, one.rule, one.health, part, one.evidence, one.action, one.since, one.same_cause,
+        one.others,
+    )  # fmt: skip
 
 
 def nothing(why: str, policy: GatePolicy = CONFIGURED) -> Grounds:
@@ -131,7 +156,9 @@ def aged(probe: ProbeStatus | None, max_age: float | None) -> ProbeStatus | None
 
 
 def line(answer: CheckAnswer) -> str:
-    """The answer as one line, the worst finding first; at most LIMIT bytes."""
+    """The answer as one line, the worst finding first; at most LIMIT bytes, and those of a note."""
+    if answer.said:
+        return f"{answer.said}{answer.note}"
     findings = [f for f in answer.grounds.findings if f.stage != SUPPRESSED]
     worst = max(findings, key=lambda f: HEALTHS[f.health], default=None)
     name = f"{answer.health.name} (demo)" if answer.grounds.source == "demo" else answer.health.name
@@ -146,7 +173,8 @@ def document(answer: CheckAnswer) -> dict[str, Any]:
     made = CheckDocument(
         "wirewatch.check/1", answer.at, HEALTH_NAMES[answer.health], answer.may_start, fail_on,
         grounds.source, grounds.why, grounds.verdict_at, grounds.probe, list(grounds.findings),
-        grounds.exempt, list(grounds.suppressed),
+        grounds.exempt, list(grounds.suppressed), None if answer.gpus is None else list(answer.gpus),
+        list(answer.left_aside), answer.note.removeprefix("; "),
     )  # fmt: skip
     # Lone surrogates, which JSON and paths may hold, are refused by other languages.
     sound: dict[str, Any] = each_text(asdict(made), lambda text: text.encode("utf-8", "replace").decode())

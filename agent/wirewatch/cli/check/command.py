@@ -28,6 +28,7 @@ from wirewatch.cli.check.answer import (
     nothing,
 )
 from wirewatch.cli.check.daemon import OF_DEMO, ask_daemon, daemon_address
+from wirewatch.cli.check.gpus import JobGpus, answer_for
 from wirewatch.cli.groups import examples, is_terminal
 from wirewatch.cli.options import Duration, replay_options
 from wirewatch.cli.options import owner as checked_owner
@@ -94,6 +95,18 @@ class Healths(click.ParamType[frozenset[Health]]):
     callback=checked_owner,
     help="The job that holds the GPUs, slurm:ID or pod:UID: probe them if the last probe is old.",
 )
+@click.option(
+    "--gpus",
+    help="The GPUs that the job holds, such as 0-3 or $SLURM_JOB_GPUS: leave the findings of others aside.",
+)
+@click.option(
+    "--of",
+    type=click.IntRange(0, 9999),
+    help="With --gpus: how many GPUs of this node the scheduler counts; another number means the whole node.",
+)
+@click.option(
+    "--without-gpus", is_flag=True, help="Leave the findings of all GPUs aside: is the node itself fit."
+)
 @click.option("--cached", is_flag=True, help="Give the daemon's verdict or UNKNOWN; never poll.")
 @click.option("--require-fresh-probe", "require", is_flag=True, help="Start no job without a fresh probe.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a line.")
@@ -101,8 +114,9 @@ class Healths(click.ParamType[frozenset[Health]]):
 @click.pass_context
 def check(
     context: click.Context, *, config: Path | None, socket: str | None, max_age: float | None,
-    deadline: float | None, fail_on: frozenset[Health] | None, owner: str | None, cached: bool, require: bool,
-    as_json: bool, replay: str | None, overlays: Sequence[str],
+    deadline: float | None, fail_on: frozenset[Health] | None, owner: str | None, gpus: str | None,
+    of: int | None, without_gpus: bool, cached: bool, require: bool, as_json: bool, replay: str | None,
+    overlays: Sequence[str],
 ) -> None:  # fmt: skip
     """Say whether a job may start on this node.
 
@@ -112,6 +126,10 @@ def check(
     The exit code is 0 unless the health is one with which no job starts: then it is 1 for DEGRADED, 2 for
     FAILED and 3 for UNKNOWN. These are FAILED and UNKNOWN, unless the configuration ([policy.verdict]
     fail_on) or --fail-on says otherwise. When no answer is ready by the deadline, the health is UNKNOWN.
+
+    On a shared node, --gpus leaves aside the findings of GPUs that the job does not hold, and says so. The
+    list may have numbers, ranges, UUIDs, PCI addresses and MIG devices, with commas. A list that is empty,
+    cannot be read or names an unknown GPU means the whole node.
     """
     began: float | None = context.find_object(float)
     if deadline is None:
@@ -119,10 +137,15 @@ def check(
     end = (time.monotonic() if began is None else began) + deadline - min(RESERVE, deadline * RESERVE_PART)
     if cached and (replay or owner):
         raise click.UsageError("--cached polls nothing: it cannot be used with --replay or --owner")
+    if gpus is not None and without_gpus:
+        raise click.UsageError("--gpus and --without-gpus exclude each other")
+    if of is not None and gpus is None:
+        raise click.UsageError("--of goes with --gpus")
+    job = JobGpus(gpus, of) if gpus is not None or without_gpus else None
     terms = Terms(fail_on, max_age, require)
     request = CheckRequest(end, config, socket, max_age, owner, cached, replay, tuple(overlays))
     verbose = bool(context.find_root().params.get("verbose"))
-    context.exit(_answer(request, terms, as_json=as_json, verbose=verbose))
+    context.exit(_answer(request, terms, job, as_json=as_json, verbose=verbose))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +291,9 @@ class Work(Generic[T]):
         return not self._thread.is_alive()
 
 
-def _answer(request: CheckRequest, terms: Terms, *, as_json: bool, verbose: bool) -> int:
+def _answer(
+    request: CheckRequest, terms: Terms, job: JobGpus | None, *, as_json: bool, verbose: bool
+) -> int:  # fmt: skip
     """Print the answer; the exit code, with which the process ends at once, whatever still hangs."""
 
     def settle_in() -> None:
@@ -281,7 +306,8 @@ def _answer(request: CheckRequest, terms: Terms, *, as_json: bool, verbose: bool
         grounds, in_time = work.outcome(request.end - time.monotonic()), True
     except TimeoutError:
         grounds, in_time = attempt.so_far(), False
-    answer = decide(grounds, terms, time.time())
+    at = time.time()
+    answer = decide(grounds, terms, at) if job is None else answer_for(job, grounds, terms, at)
     click.echo(json.dumps(document(answer), indent=1) if as_json else line(answer))
     if not in_time or not work.ended(request.end - time.monotonic()):
         attempt.kill()

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
@@ -27,11 +27,12 @@ from wirewatch.cli.check.answer import (
     nothing,
     reported,
 )
+from wirewatch.cli.check.gpus import NodeParts, parts
 from wirewatch.client import NoAnswer, listens, request
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable, utf8
 from wirewatch.documents.health import HEALTH_NAMES, HealthDocument, StatusDocument
 from wirewatch.documents.health import Health as HealthName
-from wirewatch.documents.verdictfile import FileVerdict
+from wirewatch.documents.verdictfile import FilePart, FileVerdict
 from wirewatch.server.sockets import default_path, demo_path
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"
@@ -189,6 +190,8 @@ def grounds_of(health: HealthDocument, now: float) -> Grounds:
         HEALTHS[health.health], "daemon", "", health.polled_at, findings, probe,
         required=probe is not None and probe.required, exempt=health.probe_exempt,
         fail_on=_fail_on(health), suppressed=tuple(suppressed),
+        base=None if health.base is None else HEALTHS[health.base],
+        gpus=None if health.gpus is None else tuple(health.gpus),
     )  # fmt: skip
     if health.released_until > now:
         return _released(grounds, health.released_until - now)
@@ -212,10 +215,18 @@ def file_verdict(health: HealthDocument, source: str, socket: str) -> FileVerdic
     if probe is not None and probe.age_seconds is not None:
         age = math.ceil(probe.age_seconds)
     always = decide(grounds, Terms(frozenset({Health.FAILED})), health.at).fail_on
+    made = parts(grounds)
     return FileVerdict(
         source, HEALTH_NAMES[answer.health], answer.may_start, _names(answer.fail_on), _names(always),
-        age, grounds.released, line(answer),
+        age, grounds.released, line(answer), tuple(_parts(made, health.at)) if made else (),
     )  # fmt: skip
+
+
+def _parts(made: NodeParts, at: float) -> Iterator[FilePart]:
+    node = decide(made.node, Terms(), at)
+    yield FilePart(HEALTH_NAMES[node.health], line(node))
+    for one in made.gpus:
+        yield FilePart(HEALTH_NAMES[one.health], one.line, one.gpu)
 
 
 def _names(healths: frozenset[Health]) -> tuple[HealthName, ...]:
@@ -237,10 +248,10 @@ def _released(grounds: Grounds, seconds: float) -> Grounds:
     It is UNKNOWN, and starts no job until the daemon itself says UNKNOWN, and that a job may start with that.
     """
     why = f"released for another {seconds:.0f} s: the GPUs are not watched"
-    if grounds.health >= Health.UNKNOWN:
-        return replace(grounds, why=why, released=True)
-    fail_on = grounds.fail_on | {Health.UNKNOWN}
-    return replace(grounds, health=Health.UNKNOWN, fail_on=fail_on, why=why, released=True)
+    fail_on = grounds.fail_on
+    if grounds.health is not Health.UNKNOWN:
+        fail_on |= {Health.UNKNOWN}
+    return replace(grounds.at_least(Health.UNKNOWN), fail_on=fail_on, why=why, released=True)
 
 
 def _toml(config: Path) -> dict[str, Any]:

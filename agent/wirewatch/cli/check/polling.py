@@ -139,10 +139,12 @@ class Poll:
         verdict = judge_node(state, node.ledger, self._policy.failing())
         required, mono = self._policy.require_fresh_probe, clock.mono()
         findings = tuple(reported(standing(s)) for s in verdict.standings if s.takes_part)
+        known = documents.gpus(state)
         return Grounds(
             health=verdict.health, source="own", why=why, verdict_at=clock.now(),
             probe=probe_status(state, mono, required=required), findings=findings, required=required,
             exempt=is_exempt(state, mono), suppressed=tuple(suppressed(verdict)), fail_on=verdict.fail_on,
+            base=verdict.base, gpus=None if known is None else tuple(known),
         )  # fmt: skip
 
 
@@ -391,7 +393,7 @@ class PlayedPoll(Poll):
     def grounds(self, why: str) -> Grounds:
         """The knowledge by now; before the play has ended nothing is known to be well."""
         known = super().grounds(f"{why}, played for {short_span(self._play.seconds())}")
-        return known if self._ended else replace(known, health=max(known.health, Health.UNKNOWN))
+        return known if self._ended else known.at_least(Health.UNKNOWN)
 
     def troubles(self) -> Sequence[str]:
         """The rules of all findings but those of drift itself; while there are any, nothing is learned."""
