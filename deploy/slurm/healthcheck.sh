@@ -37,6 +37,7 @@ fail_on=$FAIL_ON
 read_verdict --fail-on "$fail_on" || ask "$HEALTH_DEADLINE" healthcheck --cached --fail-on "$fail_on"
 case $verdict in
     fit)
+        released
         [[ -e $RUN/not-ours ]] || resume
         ;;
     unfit)

@@ -22,7 +22,11 @@ read_verdict --fail-on "$FAIL_ON" ||
     ask "$DEADLINE" "prolog-$((${SLURM_JOB_ID:-0} % 8))" --cached --fail-on "$FAIL_ON"
 case $verdict in
     fit)
-        [[ $health != UNKNOWN ]] || log "the job starts: $answer"
+        if [[ $health == UNKNOWN ]]; then
+            log "the job starts: $answer"
+        else
+            released
+        fi
         starts
         ;;
     none)
