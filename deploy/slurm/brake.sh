@@ -2,7 +2,7 @@
 # The brake: how many nodes may be drained within an hour, and how many may be out of use in all. lib.sh sources this.
 # By hand, `brake.sh [NODE]` prints how many are, in the cluster, and in the partitions and the rack of a node.
 #
-# `weigh` is a function of its input and of NODE, NEW_CLUSTER, NEW_POOL, NEW_RACK, STOCK, REASON and the time alone.
+# `weigh` is a function of its input, of NODE, NEW_CLUSTER, NEW_POOL, NEW_RACK, STOCK and REASON, and of the time alone.
 # agent/wirewatch_fleet/controller/brake.py has the same rule for Kubernetes; tests/brakes.py is the table of both.
 
 # allowed SHARE NODES: sets `most`: a number, or a percentage rounded down, but not to nothing.
@@ -61,6 +61,8 @@ weigh() {
         done
     done
     for unit in $mine; do
+        # A partition of all nodes is no pool.
+        [[ $unit != pool:* || ${nodes[$unit]} != "${nodes[cluster]}" ]] || continue
         case $unit in
             cluster) share=$NEW_CLUSTER ;;
             pool:*) share=$NEW_POOL ;;
@@ -73,6 +75,7 @@ weigh() {
         scope=${unit%%:*} held=$time
     done
     allowed "$STOCK" "${nodes[cluster]:-0}"
+    ((most >= ${stock_least:-0})) || most=$stock_least
     [[ -z $held && ${stock[cluster]:-0} -ge $most ]] || return 0
     scope=stock held="cluster: ${stock[cluster]:-0} of ${nodes[cluster]:-0} nodes out of use, $most may be"
 }

@@ -25,7 +25,7 @@ MAX_AGE=2h
 NEW_CLUSTER=
 NEW_POOL=10%
 NEW_RACK=10%
-STOCK=20%
+STOCK=
 MAX_DRAINED=
 REASON=wirewatch
 SLURM_DEADLINE=6
@@ -84,11 +84,17 @@ configure() {
     [[ -z $SLURM_CONF ]] || export SLURM_CONF
     # Without it no check begins, and that is told. The daemon, which is not root, reads there.
     [[ -d $RUN ]] || (umask 022 && mkdir -p "$RUN") 2>/dev/null || true
-    if [[ -n $MAX_DRAINED && -z $NEW_CLUSTER && ! -e $RUN/migrated ]]; then
-        log "MAX_DRAINED=$MAX_DRAINED is taken for NEW_CLUSTER: nodes drained within an hour, whatever is in repair; write NEW_CLUSTER"
-        : >"$RUN/migrated"
-    fi 2>/dev/null
-    NEW_CLUSTER=${NEW_CLUSTER:-${MAX_DRAINED:-5%}}
+    if [[ -n $MAX_DRAINED && -z $NEW_CLUSTER ]]; then
+        number MAX_DRAINED 4
+        NEW_CLUSTER=$MAX_DRAINED
+        [[ -n $STOCK ]] || stock_least=$MAX_DRAINED
+        if [[ ! -e $RUN/migrated ]]; then
+            log "MAX_DRAINED=$MAX_DRAINED is taken for NEW_CLUSTER, nodes drained within an hour, whatever else is in repair, and for \
+the least of STOCK, nodes out of use; write these two"
+            { : >"$RUN/migrated"; } 2>/dev/null
+        fi
+    fi
+    : "${NEW_CLUSTER:=5%}" "${STOCK:=20%}"
     share NEW_CLUSTER 5%
     share NEW_POOL 10%
     share NEW_RACK 10%
@@ -395,7 +401,7 @@ remove_rings() (
     rmdir "$SLURM_JOB_ID"
 ) </dev/null >/dev/null 2>&1
 
-locked='' held_off='' until='' deaf=''
+locked='' held_off='' until='' deaf='' stock_least=0
 unset rack
 # shellcheck source=deploy/slurm/brake.sh
 . "$here/brake.sh" || exit 0

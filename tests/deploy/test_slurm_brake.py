@@ -90,7 +90,8 @@ def rack_of(name: str) -> Sequence[str]:
 
 
 def pools_of(name: str) -> Sequence[str]:
-    return [pool for pool, nodes in POOLS.items() if name in nodes]
+    """The pool of a node, and a partition of all nodes, which is none."""
+    return [*(pool for pool, nodes in POOLS.items() if name in nodes), "all*"]
 
 
 def found(case: BrakeCase, now: float) -> dict[str, Row]:
@@ -198,10 +199,10 @@ def test_old_stock_below_its_share_holds_nobody(stock: list[float | None], edite
     ],
 )  # fmt: skip
 def test_which_states_are_out_of_use(state: str, out: int) -> None:
-    rows = [Row("g1", state, 5.0, "RMA"), Row("g2")]
+    rows = [Row("g1", state, 5.0, "RMA"), Row("g2"), Row("g4")]
     (answer,) = weigh(rows, Shares(), ["g2"], time.time())
     assert answer.tallies == [
-        f"cluster: 0 of 2 nodes taken out within an hour, 6 may be; {out} out of use in all",
+        f"cluster: 0 of 3 nodes taken out within an hour, 6 may be; {out} out of use in all",
         f"pool a: 0 of 2 nodes taken out within an hour, 6 may be; {out} out of use in all",
         f"rack r1: 0 of 2 nodes taken out within an hour, 6 may be; {out} out of use in all",
     ]
@@ -221,7 +222,7 @@ def test_the_hour_is_the_same_in_every_time_zone(zone: str) -> None:
         assert answer.scope == held
 
 
-def test_a_node_is_in_each_of_its_partitions_and_without_a_topology_in_no_rack() -> None:
+def test_without_a_topology_a_node_is_in_no_rack() -> None:
     now = time.time()
     rows = [Row("g1", "drained", 9.0, drained(now, 9.0)), Row("g2")]
     for racks, scope in ((True, "rack"), (False, "")):
