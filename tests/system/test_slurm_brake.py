@@ -120,7 +120,7 @@ def test_the_part_is_in_what_sinfo_shows_and_the_stock_in_what_the_brake_prints(
     gate.health("failed", "g1")
     check(gate, "g1")
     drain(gate, "g4", OTHERS)
-    assert gate.cluster.tell("sinfo", "-h", "-R", "-o", "%20E").splitlines()[-1].strip() == "GPU2 link7 wirewatch"
+    assert gate.cluster.tell("sinfo", "-h", "-R", "-n", "g1", "-o", "%20E") == "GPU2 link7 wirewatch\n"
     gate.told("drained: FAILED nvlink.link_down")
     gate.told("; cluster: 1 of 6 nodes taken out within an hour, 1 may be; 1 out of use in all")
     shown = gate.folder / "shown"
@@ -160,7 +160,7 @@ def test_a_brake_that_holds_is_said_for_the_daemon_and_for_the_job_until_it_does
 
 def test_a_setting_of_before_is_a_number_for_an_hour_and_said_once(gate: Gate) -> None:
     gate.reset()
-    gate.configure("MAX_DRAINED=1")
+    gate.configure("MAX_DRAINED=1; STOCK=50%")
     drain(gate, "g6", REPLACED)
     gate.health("failed", "g1", "g4")
     check(gate, "g1")
@@ -169,9 +169,13 @@ def test_a_setting_of_before_is_a_number_for_an_hour_and_said_once(gate: Gate) -
     gate.told("MAX_DRAINED=1 is taken for NEW_CLUSTER", 2)
     check(gate, "g1", "g4")
     gate.told("MAX_DRAINED=1 is taken for NEW_CLUSTER", 2)
-    gate.configure("MAX_DRAINED=0; NEW_CLUSTER=2")
+    gate.configure("MAX_DRAINED=3")
     check(gate, "g4")
     assert gate.drained().keys() == {"g1", "g4", "g6"}
+    gate.configure(f"MAX_DRAINED=0; {shares(Shares())}")
+    gate.health("failed", "g3")
+    check(gate, "g3")
+    assert gate.drained().keys() == {"g1", "g3", "g4", "g6"}
 
 
 def test_without_a_topology_there_are_no_racks_and_nodes_are_drained(gate: Gate) -> None:
