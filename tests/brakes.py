@@ -137,7 +137,8 @@ CASES = (
     ),
     BrakeCase(
         "an edit makes nothing new, and nothing old",
-        {"g1": Found("failed", Now.EDITED, OLD), "g4": Found("failed", Now.EDITED, 60.0), **failed("g2", "g5")},
+        {"g1": Found("failed", Now.EDITED, OLD), "g4": Found("failed", Now.EDITED, 60.0),
+            **failed("g2", "g5")},
         Shares(pool=1),
         {"g1": Now.EDITED, "g2": Now.OURS, "g4": Now.EDITED},
     ),

@@ -202,7 +202,7 @@ class BudgetSection(_Section):
     pool: Limit = "10%"
     """Nodes of one pool taken out within an hour. [number or percentage]"""
     rack: Limit = "10%"
-    """Nodes of one rack taken out within an hour, where nodes have a label of `racks`. [number or percentage]"""
+    """Nodes of one rack (labels of `racks`) taken out within an hour. [number or percentage]"""
     stock: Limit = "20%"
     """Nodes of the cluster out of use, by whomever and since whenever. [number or percentage]"""
 

@@ -10,8 +10,7 @@ own=$rings/slurm/$SLURM_JOB_ID
 brake=${WIREWATCH_BRAKE:-/run/wirewatch-slurm/brake}
 
 if [ "${SLURM_LOCALID:-0}" = 0 ] && [ -r "$brake" ]; then
-    { read -r _ && read -r line; } <"$brake"
-    echo "print wirewatch: ${SLURMD_NODENAME:-this node} is $line"
+    { read -r _ && read -r line; } <"$brake" && echo "print wirewatch: ${SLURMD_NODENAME:-this node} is $line"
 fi
 
 # Set to nothing is a choice as well.

@@ -11,15 +11,18 @@ import pytest
 
 from tests.brakes import CASES, NODES, POOLS, RACKS, BrakeCase, Now, Shares
 from tests.system.cluster import Cluster, tool
-from tests.system.gate import Gate, daemons, slurm_lines
+from tests.system.gate import SCRIPTS, Gate, daemons, slurm_lines
 from wirewatch.hw.slurm import held_by
 
 pytestmark = pytest.mark.system
 
 DAEMON = {"ok": "ok", "degraded": "degraded", "failed": "failed", "unknown": "none"}
+TASK_PROLOG = SCRIPTS.parent / "jobs" / "task-prolog.sh"
 TIME = re.compile(r"drained [0-9TZ:-]{20}")
 REPLACED, OTHERS = "wirewatch: RMA 4711", "maintenance"
-OURS = re.compile(r"GPU2 link7 wirewatch: nvlink\.link_down GPU 2 link 7: .* drained [0-9TZ:-]{20} #[0-9a-f]{8}")
+OURS = re.compile(
+    r"GPU2 link7 wirewatch: nvlink\.link_down GPU 2 link 7: .* drained [0-9TZ:-]{20} #[0-9a-f]{8}"
+)
 ROUNDS = 2
 """Health checks of each node; slurmd has one each minute."""
 
@@ -32,7 +35,12 @@ def lines(folder: Path) -> str:
         "ascii",
     )
     pools = [f"PartitionName={name} Nodes={','.join(nodes)} State=UP\n" for name, nodes in POOLS.items()]
-    return slurm_lines(folder) + "TopologyPlugin=topology/tree\n" + "".join(pools)
+    prolog = folder / "task-prolog"
+    prolog.write_text(
+        f"#!/bin/sh\nWIREWATCH_BRAKE={folder}/run-$SLURMD_NODENAME/brake exec {TASK_PROLOG}\n", "utf-8"
+    )
+    prolog.chmod(0o755)
+    return slurm_lines(folder) + f"TopologyPlugin=topology/tree\nTaskProlog={prolog}\n" + "".join(pools)
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +55,7 @@ def gate() -> Iterator[Gate]:
 
 def shares(given: Shares) -> str:
     """Lines of the scripts' configuration."""
-    return (
-        f"NEW_CLUSTER={given.cluster}; NEW_POOL={given.pool}; NEW_RACK={given.rack}; STOCK={given.stock}"
-    )
+    return f"NEW_CLUSTER={given.cluster}; NEW_POOL={given.pool}; NEW_RACK={given.rack}; STOCK={given.stock}"
 
 
 def check(gate: Gate, *nodes: str) -> None:
@@ -140,12 +146,17 @@ def test_a_brake_that_holds_is_said_for_the_daemon_and_for_the_job_until_it_does
     gate.configure(shares(Shares(rack=0)))
     gate.health("failed", "g1")
     file = gate.folder / "run-g1" / "brake"
-    line = "not fit for jobs, but in use, since the brake holds (rack r1: 0 of 2 nodes taken out within an hour"
+    line = (
+        "not fit for jobs, but in use, since the brake holds (rack r1: 0 of 2 nodes taken out within an hour"
+    )
     assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(60) == 0
     gate.told("the job starts on an unfit node")
     assert held_by(str(file)) == "rack"
     assert file.stat().st_mode & 0o777 == 0o644
     assert file.read_text("utf-8").splitlines()[1].startswith(line)
+    job = gate.submit("g1", "-o", f"{gate.folder}/printed-%j")
+    gate.cluster.wait(lambda: gate.ran(job))
+    assert (gate.folder / f"printed-{job}").read_text("utf-8").startswith(f"wirewatch: g1 is {line}")
     for more, health in (("", "failed"), (shares(Shares(rack=0)), "ok")):
         assert gate.by_hand("prolog.sh", "g1", SLURM_JOB_ID="7").wait(60) == 0
         assert held_by(str(file)) == "rack"

@@ -78,7 +78,9 @@ def _composed(config: "Config") -> "Controller":
         ours.budget.cluster, ours.budget.pool, ours.budget.rack, ours.budget.stock,
     )  # fmt: skip
     if ours.dedicated_taints:
-        log.warning("controller.dedicated_taints is not read any more: only outage_taints are outages; remove it")
+        log.warning(
+            "controller.dedicated_taints is not read any more: only outage_taints are outages; remove it"
+        )
     return Controller(lambda: connected(where), _identity(ours.namespace, where.folder), ours, SystemClock())
 
 

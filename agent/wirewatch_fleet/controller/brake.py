@@ -79,7 +79,11 @@ class Brake:
             if budget.used >= budget.limit:
                 return budget.scope, str(budget)
         out, most, nodes = self._stock[WHOLE], self.most, self._sizes[WHOLE]
-        return (Scope.STOCK, f"cluster: {out} of {nodes} nodes out of use, {most} may be") if out >= most else None
+        return (
+            (Scope.STOCK, f"cluster: {out} of {nodes} nodes out of use, {most} may be")
+            if out >= most
+            else None
+        )
 
     def take(self, node: FleetNode) -> None:
         """Count a node as new out of use from now on."""

@@ -20,7 +20,6 @@ from wirewatch_fleet.controller.node import (
     obstacles,
 )
 
-
 Patch = Mapping[str, Any]
 AHEAD = 300.0
 """Seconds by which the clock of a node may be ahead of ours; what is written later than that says nothing."""

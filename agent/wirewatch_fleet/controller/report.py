@@ -27,7 +27,9 @@ DUE = _gauge("steps_due", "Steps that the last look found due and that are not d
 REFUSED = _gauge("refused", "FAILED nodes that the controller leaves as they are, by reason.", "reason")
 BUDGET_LIMIT = _gauge("budget_limit", "Nodes that may be taken out within an hour.", "scope", "name")
 BUDGET_USED = _gauge("budget_used", "Nodes out of use that were taken out within an hour.", "scope", "name")
-STOCK = _gauge("stock_used", "Nodes that are out of use for whatever reason; racks only with one.", "scope", "name")
+STOCK = _gauge(
+    "stock_used", "Nodes that are out of use for whatever reason; racks only with one.", "scope", "name"
+)
 STOCK_LIMIT = _gauge("stock_limit", "Nodes of the cluster that may be out of use.")
 LAST_SYNC = _gauge(
     "last_sync_timestamp_seconds", "When all nodes were last looked at, as the API server has them; 0: never."

@@ -8,14 +8,16 @@ One slurmctld and 1,000 real slurmds on one machine. Root, and half an hour on t
 import argparse
 import os
 import random
+import re
 import statistics
 import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 from tests.system.cluster import PATH, Cluster, tool
@@ -25,6 +27,8 @@ from tools.prose import formatted
 
 PAGE = Path("proof/fleet/brake/slurm.md")
 RACK, REPAIRS = 25, 40
+PORT = 17001
+"""Of the first slurmd; below those that the kernel gives to connections."""
 SLOWER = {
     "HealthCheckInterval=2": "HealthCheckInterval=0", "PrologEpilogTimeout=120": "PrologEpilogTimeout=3000",
     "BatchStartTimeout=30": "BatchStartTimeout=3000", "MessageTimeout=10": "MessageTimeout=100",
@@ -37,6 +41,13 @@ AT_ONCE = 16
 
 class Thousand(Cluster):
     """Its slurmds start a few at a time."""
+
+    def _write(self) -> None:
+        """Write the configuration, with ports that no program has for a connection meanwhile."""
+        super()._write()
+        ports = count(PORT)
+        text = re.sub(r"Port=\d+(?= CPUs)", lambda _: f"Port={next(ports)}", self.conf.read_text("utf-8"))
+        self.conf.write_text(text, "utf-8")
 
     def serve(self, node: str, *options: str) -> None:
         """Start the slurmd of a node."""
@@ -51,7 +62,7 @@ class Thousand(Cluster):
         )  # fmt: skip
         return done.stdout if done.returncode == 0 else ""
 
-    def wait(self, wanted, seconds: float = 1500.0) -> None:  # type: ignore[no-untyped-def]
+    def wait(self, wanted: Callable[[], bool], seconds: float = 1500.0) -> None:
         """Wait for longer, and look less often."""
         end = time.monotonic() + seconds
         while not wanted():
@@ -98,7 +109,8 @@ class Trial:
         shown = self.gate.cluster.tell("sinfo", "-h", "-R", "-n", node, "-o", "%20E").strip()
         self.row(
             f"one more node fails, with {REPAIRS} in repair",
-            f"its job's prolog drained it ({turn.seconds:.1f} s); `sinfo -R` shows `{shown}`; the reason: `{reason}`",
+            f"its job's prolog drained it ({turn.seconds:.1f} s); `sinfo -R` shows `{shown}`; "
+            f"the reason: `{reason}`",
             good=turn.status == 1 and shown.startswith("GPU2 link7") and list(self.ours()) == [node],
         )
         self.gate.cluster.cancel()
@@ -118,17 +130,20 @@ class Trial:
         took = time.monotonic() - began
         kept = self.ours()
         starts = sum(status == 0 for _, status in turns)
-        held = Counter(file.read_text("utf-8").split("\n")[0] for file in self.gate.folder.glob("run-*/brake"))
+        held = Counter(
+            file.read_text("utf-8").split("\n")[0] for file in self.gate.folder.glob("run-*/brake")
+        )
         seconds = sorted(one for one, _ in turns)
         self.row(
             "all nodes are FAILED, and each gets a job",
             f"{len(turns)} prologs within {took:.0f} s (median {statistics.median(seconds):.0f} s, longest "
-            f"{seconds[-1]:.0f} s, of one machine); {len(kept)} nodes are drained by wirewatch, the one of before "
-            f"included; {most} at most in {looks} looks meanwhile; {starts} jobs started",
+            f"{seconds[-1]:.0f} s, of one machine); {len(kept)} nodes are drained by wirewatch, the one of "
+            f"before included; {most} at most in {looks} looks meanwhile; {starts} jobs started",
             good=len(turns) >= free and len(kept) <= 50 and len(turns) - starts == len(kept) - 1,
         )
         self.row(
-            "what holds the others", ", ".join(f"{scope} {count}" for scope, count in sorted(held.items())),
+            "what holds the others",
+            ", ".join(f"{scope} {count}" for scope, count in sorted(held.items())),
             good=sum(held.values()) == starts,
         )
         self.spread(kept)
@@ -147,7 +162,9 @@ class Trial:
     def again(self, what: str, count: int, may: int) -> None:
         """Health checks of so many nodes that are held, some at a time."""
         before = self.ours()
-        asked = [name for name in self.nodes if name not in before and name not in self.repairs][:: 960 // count]
+        asked = [name for name in self.nodes if name not in before and name not in self.repairs][
+            :: 960 // count
+        ]
         for first in range(0, len(asked), AT_ONCE):
             some = [self.gate.by_hand("healthcheck.sh", name) for name in asked[first : first + AT_ONCE]]
             assert {one.wait(3000) for one in some} == {0}
@@ -166,21 +183,25 @@ def prologs(folder: Path) -> list[tuple[float, int]]:
     """Seconds and exit status of each prolog of the array."""
     file = folder / "turns"
     lines = [line.split() for line in file.read_text("utf-8").splitlines()] if file.exists() else []
-    return [(float(end) - float(began), int(status)) for part, _, _, began, end, status in lines[1:] if part == "prolog"]
+    return [
+        (float(end) - float(began), int(status))
+        for part, _, _, began, end, status in lines[1:]
+        if part == "prolog"
+    ]
 
 
-def run(count: int) -> Trial:
-    nodes = [f"g{number}" for number in range(1, count + 1)]
+def run(size: int) -> Trial:
+    nodes = [f"g{number}" for number in range(1, size + 1)]
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))  # noqa: S108 - no secret
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
         lines = slurm_lines(folder)
         for old, new in SLOWER.items():
             assert old in lines, old
             lines = lines.replace(old, new)
         lines += "TopologyPlugin=topology/tree\nSlurmdTimeout=3000\nTreeWidth=65533\n"
-        half = count // 2
-        lines += f"PartitionName=a Nodes=g[1-{half}]\nPartitionName=b Nodes=g[{half + 1}-{count}]\n"
-        racks = range(count // RACK)
+        half = size // 2
+        lines += f"PartitionName=a Nodes=g[1-{half}]\nPartitionName=b Nodes=g[{half + 1}-{size}]\n"
+        racks = range(size // RACK)
         (folder / "topology.conf").write_text(
             "".join(f"SwitchName=leaf{n} Nodes=g[{n * RACK + 1}-{(n + 1) * RACK}]\n" for n in racks)
             + f"SwitchName=top Switches=leaf[0-{len(racks) - 1}]\n", "ascii",
@@ -197,7 +218,7 @@ def run(count: int) -> Trial:
         began = time.monotonic()
         stack.enter_context(gate.cluster)
         trial = Trial(gate, nodes)
-        trial.row("start", f"{count} slurmds idle after {time.monotonic() - began:.0f} s", good=True)
+        trial.row("start", f"{size} slurmds idle after {time.monotonic() - began:.0f} s", good=True)
         trial.repair()
         trial.next_fault()
         trial.storm()
@@ -210,22 +231,24 @@ def run(count: int) -> Trial:
     return trial
 
 
-def page(trial: Trial, count: int) -> str:
+def page(trial: Trial, size: int) -> str:
     version = subprocess.run([tool("sinfo"), "--version"], capture_output=True, text=True, check=True).stdout
     rows = "\n".join(f"| {what} | {seen.replace('|', '/')} |" for what, seen in trial.rows)
-    return f"""# The brake in a Slurm of {count:,} nodes
+    passed = "all steps passed" if trial.good else "NOT all passed"
+    return f"""# The brake in a Slurm of {size:,} nodes
 
-Last result of `make brake-slurm`, {datetime.now(UTC):%Y-%m-%d}: {"all steps passed" if trial.good else "NOT all passed"}.
-{version.strip()} of Debian, {os.cpu_count()} processors, on which other programs ran too.
+Last result of `make brake-slurm`, {datetime.now(UTC):%Y-%m-%d}: {passed}. {version.strip()} of Debian,
+{os.cpu_count()} processors, on which other programs ran too.
 
-Real are slurmctld, {count:,} slurmds, the scripts and their settings by default: 5 % of the cluster, 10 % of a pool,
-10 % of a rack within an hour, 20 % in all. Simulated are the nodes: all slurmds share one machine, and three agents
-that play a recording stand for all. Racks are leaf switches of {RACK} nodes, pools two partitions of half the nodes.
-{REPAIRS} nodes are in repair, in four kinds: drained by wirewatch long ago, the same with an edited reason, with the
-time edited away, and drained by a person. Slurm's clock says of all that they were drained just now.
+Real are slurmctld, {size:,} slurmds, the scripts and their settings by default: 5 % of the cluster, 10 % of
+a pool, 10 % of a rack within an hour, 20 % in all. Simulated are the nodes: all slurmds share one machine,
+and three agents that play a recording stand for all. Racks are leaf switches of {RACK} nodes, pools two
+partitions of half the nodes. {REPAIRS} nodes are in repair, in four kinds: drained by wirewatch long ago, the
+same with an edited reason, with the time edited away, and drained by a person. Slurm's clock says of all that
+they were drained just now.
 
-One machine does the work of {count:,}, so its times say little. Slurm's timeouts and `SLURM_DEADLINE` are raised, and
-slurmd's own health checks are off. An hour passes by rewriting the time in our reasons.
+One machine does the work of {size:,}, so its times say little. Slurm's timeouts and `SLURM_DEADLINE` are
+raised, and slurmd's own health checks are off. An hour passes by rewriting the time in our reasons.
 
 | step | what was seen |
 | -- | -- |

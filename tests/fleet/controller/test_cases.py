@@ -29,8 +29,8 @@ def as_found(act: str, now: Now, age: float) -> dict[str, Any]:
 
 def place(name: str) -> dict[str, str]:
     """The labels of a node."""
-    found = {POOL: pool for pool, nodes in POOLS.items() if name in nodes}
-    return found | {RACK: rack for rack, nodes in RACKS.items() if name in nodes}
+    units = ((POOL, POOLS), (RACK, RACKS))
+    return {label: unit for label, kind in units for unit, nodes in kind.items() if name in nodes}
 
 
 def whose(document: dict[str, Any], found: Now) -> Now | None:

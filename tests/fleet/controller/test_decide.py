@@ -200,7 +200,9 @@ def test_who_was_refused_has_the_last_place() -> None:
     fleet = [node("a", since=900.0), node("b"), node("c", "ok", taints=[OURS], marked=mark())]
     free = decide(fleet, settings(), NOW, last={"a", "c"})
     assert [one.node.name for _, one in free.steps()] == ["b", "c", "a"]
-    held = decide(fleet, settings(budget=BudgetSection(cluster=2, pool=9, rack=9, stock=1000)), NOW, last={"a"})
+    held = decide(
+        fleet, settings(budget=BudgetSection(cluster=2, pool=9, rack=9, stock=1000)), NOW, last={"a"}
+    )
     assert {one.node.name: one.step for one in held.decisions} == {
         "a": None, "b": NodeStep.TAKE_OUT, "c": NodeStep.GIVE_BACK,
     }  # fmt: skip
@@ -233,7 +235,10 @@ def test_a_taint_that_reserves_every_node_uses_no_budget() -> None:
 
 def test_a_request_without_an_answer_uses_the_budget() -> None:
     plan = decide(
-        [node("a"), node("b")], settings(budget=BudgetSection(cluster=1, pool=9, rack=9, stock=1000)), NOW, {"b"}
+        [node("a"), node("b")],
+        settings(budget=BudgetSection(cluster=1, pool=9, rack=9, stock=1000)),
+        NOW,
+        {"b"},
     )
     assert [one.ground for one in plan.decisions] == [Ground.BUDGET_CLUSTER] * 2
 
@@ -343,7 +348,7 @@ def _only_ours_changed(before: dict[str, Any], after: dict[str, Any], step: Node
 def _within(
     plan: ControllerPlan, before: dict[str, Any], after: dict[str, Any], ours: ControllerSection
 ) -> None:
-    """No unit has more nodes taken out within an hour than its limit, nor out in all, unless it had before."""
+    """No unit has more new nodes out than its limit, nor out in all, but what it had before."""
 
     def fleet(of: dict[str, Any]) -> list[FleetNode]:
         nodes = [node_of(one) for one in of.values()]
@@ -365,7 +370,7 @@ def _within(
 def test_where_all_fail_and_stay_no_hour_has_more_new_outages_than_the_share(
     count: int, looks: int, share: Any, gap: int
 ) -> None:
-    """A bad release, looked at so many times, `gap` tenths of an hour apart; and in the end the stock holds."""
+    """A bad release, looked at every `gap` tenths of an hour; in the end the stock holds."""
     budget = BudgetSection(cluster=share, pool=share, rack=share, stock="50%")
     fleet = {name: raw(name) for name in (f"n{number}" for number in range(count))}
     taken: list[float] = []
