@@ -240,6 +240,12 @@ pairs-slurm: $(VENV)/.dev
 	tests/system/packages
 	$(BIN)/python -m proof.fleet.pairs.slurm $(WRITE) $(NAMES)
 
+# proof/fleet/brake/slurm.md: the brake in a real Slurm of 1,000 nodes. Root, some 10 GB of memory, half an hour on two cores; WRITE=--write for the page.
+.PHONY: brake-slurm
+brake-slurm: $(VENV)/.dev
+	tests/system/packages
+	$(BIN)/python -m proof.fleet.brake.slurm $(WRITE)
+
 # proof/fleet/pairs/kubernetes.md: the same as Jobs on a real API server, with kubelets that run processes. Root; Kubernetes is built from Debian's
 # source the first time (four minutes; kept), then some twenty minutes on two cores; WRITE=--write for the page.
 .PHONY: pairs-kubernetes

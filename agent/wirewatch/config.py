@@ -124,6 +124,8 @@ class SlurmSection(_Section):
     """This node's name in Slurm, "" to find it out."""
     conf: str = ""
     """Path of slurm.conf, "" for the default place."""
+    brake: str = "/run/wirewatch-slurm/brake"
+    """File in which Slurm's scripts say that their brake holds (deploy/slurm), "" for none."""
 
 
 class KubernetesSection(_Section):
@@ -190,17 +192,19 @@ Limit = Annotated[Annotated[int, Field(ge=0)] | Percent, WrapValidator(_limit)]
 
 
 class BudgetSection(_Section):
-    """How many nodes may be out of use at a time, for any reason, before the controller stops.
+    """How many nodes the controller may take out of use within an hour, and how many may be out in all.
 
     Each is a number, or a percentage of the nodes of that kind, rounded down but never to nothing.
     """
 
     cluster: Limit = "5%"
-    """Nodes of the whole cluster. [number or percentage]"""
+    """Nodes of the whole cluster taken out within an hour. [number or percentage]"""
     pool: Limit = "10%"
-    """Nodes of one pool. [number or percentage]"""
-    rack: Limit = 1
-    """Nodes of one rack, where nodes have a label of `racks`. [number or percentage]"""
+    """Nodes of one pool taken out within an hour. [number or percentage]"""
+    rack: Limit = "10%"
+    """Nodes of one rack (labels of `racks`) taken out within an hour. [number or percentage]"""
+    stock: Limit = "20%"
+    """Nodes of the cluster out of use, by whomever and since whenever. [number or percentage]"""
 
 
 class ControllerSection(_Section):
@@ -223,8 +227,14 @@ class ControllerSection(_Section):
     """Labels that make nodes one pool: the first of these that a node has."""
     racks: tuple[str, ...] = ("topology.kubernetes.io/rack", "nvidia.com/gpu.clique")
     """Labels that make nodes one rack: the first of these that a node has."""
-    dedicated_taints: tuple[str, ...] = ("nvidia.com/gpu",)
-    """Keys of taints that only reserve a node for some pods. A node with such a taint counts as in use."""
+    outage_taints: tuple[str, ...] = (
+        "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable",
+        "node.kubernetes.io/out-of-service", "node.cloudprovider.kubernetes.io/shutdown",
+        "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler",
+    )  # fmt: skip
+    """Keys of taints of nodes that are out of use; any other taint only reserves its node for some pods."""
+    dedicated_taints: tuple[str, ...] = ()
+    """Not read any more, since only `outage_taints` are outages."""
     confirm: float = Field(default=120.0, ge=0, le=86400)
     """How long after the condition's change a heartbeat must repeat it before a node is taken out.
 

@@ -23,6 +23,7 @@ read_verdict --fail-on "$FAIL_ON" --max-age "$MAX_AGE" "${of_node[@]}" ||
     ask "$EPILOG_DEADLINE" "epilog-$((SLURM_JOB_ID % 8))" --owner "slurm:$SLURM_JOB_ID" --max-age "$MAX_AGE" \
         --fail-on "$FAIL_ON" "${of_node[@]}"
 case $verdict in
+    fit) [[ $health == UNKNOWN ]] || released ;;
     unfit) drain_and_tell "$answer" ;;
     none) log "wirewatch gave no verdict: $answer" ;;
 esac

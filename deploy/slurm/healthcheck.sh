@@ -38,6 +38,7 @@ read_verdict --fail-on "$fail_on" "${of_node[@]}" ||
     ask "$HEALTH_DEADLINE" healthcheck --cached --fail-on "$fail_on" "${of_node[@]}"
 case $verdict in
     fit)
+        released
         [[ -e $RUN/not-ours ]] || resume
         ;;
     unfit)

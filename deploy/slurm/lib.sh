@@ -22,7 +22,11 @@ HEALTH_DEADLINE=40
 EPILOG_FOR=gpus
 EPILOG_DEADLINE=60
 MAX_AGE=2h
-MAX_DRAINED=4
+NEW_CLUSTER=
+NEW_POOL=10%
+NEW_RACK=10%
+STOCK=
+MAX_DRAINED=
 SHARED=
 MAX_AWAY=3
 REASON=wirewatch
@@ -53,6 +57,13 @@ number() {
     printf -v "$1" %s "$2"
 }
 
+# share NAME DEFAULT: the same for a setting that is a number of nodes or a percentage.
+share() {
+    [[ ${!1} =~ ^(0|[1-9][0-9]{0,5}|(100|[0-9]{1,2})%)$ ]] && return
+    log "$1 is no number of nodes and no percentage: '${!1}'; taking $2"
+    printf -v "$1" %s "$2"
+}
+
 configure() {
     local -r conf=$here/wirewatch-slurm.conf
     local wrong=
@@ -66,7 +77,6 @@ configure() {
     number DEADLINE 3
     number HEALTH_DEADLINE 40
     number EPILOG_DEADLINE 60
-    number MAX_DRAINED 4
     number MAX_AWAY 3
     number SLURM_DEADLINE 6
     number HOLD 3600
@@ -75,7 +85,23 @@ configure() {
         SLURM_CONF=/run/slurm/conf/slurm.conf # where a configless slurmd keeps it
     fi
     [[ -z $SLURM_CONF ]] || export SLURM_CONF
-    [[ -d $RUN ]] || mkdir -p "$RUN" 2>/dev/null || true # without it no check begins, and that is told
+    # Without it no check begins, and that is told. The daemon, which is not root, reads there.
+    [[ -d $RUN ]] || (umask 022 && mkdir -p "$RUN") 2>/dev/null || true
+    if [[ -n $MAX_DRAINED && -z $NEW_CLUSTER ]]; then
+        number MAX_DRAINED 4
+        NEW_CLUSTER=$MAX_DRAINED
+        [[ -n $STOCK ]] || stock_least=$MAX_DRAINED
+        if [[ ! -e $RUN/migrated ]]; then
+            log "MAX_DRAINED=$MAX_DRAINED is taken for NEW_CLUSTER, nodes drained within an hour, whatever else is in repair, and for \
+the least of STOCK, nodes out of use; write these two"
+            { : >"$RUN/migrated"; } 2>/dev/null
+        fi
+    fi
+    : "${NEW_CLUSTER:=5%}" "${STOCK:=20%}"
+    share NEW_CLUSTER 5%
+    share NEW_POOL 10%
+    share NEW_RACK 10%
+    share STOCK 20%
 }
 
 # within SECONDS COMMAND...: runs it no longer than that; sets `status`, 124 for no end, and `told`, all it printed.
@@ -88,7 +114,7 @@ within() {
     shift
     exec {fd}< <(
         exec 2>&1 </dev/null
-        [[ -z $held ]] || exec {held}>&-
+        [[ -z $locked ]] || exec {locked}>&-
         timeout --signal=KILL "$seconds.2" "$@"
         printf '\n%d\0' "$?"
     )
@@ -128,7 +154,7 @@ read_verdict() {
     [[ $file == /* ]] || return
     exec {fd}< <(
         exec 2>&1 </dev/null
-        [[ -z $held ]] || exec {held}>&-
+        [[ -z $locked ]] || exec {locked}>&-
         # shellcheck source=deploy/slurm/gate.sh
         . "$here/gate.sh" --file "$file" --defer "$@" "${GATE_OPTIONS[@]}"
     )
@@ -158,43 +184,51 @@ ask() {
 
 # lock: of all scripts on this node, one at a time changes the node's state. Held until the script's end.
 lock() {
-    [[ -z $held ]] || return 0
+    [[ -z $locked ]] || return 0
     : "${until:=$((SECONDS + SLURM_DEADLINE))}"
-    exec {held}>"$RUN/state.lock" || return
-    flock --wait "$SLURM_DEADLINE" "$held" && return
-    exec {held}>&-
-    held=
+    exec {locked}>"$RUN/state.lock" || return
+    flock --wait "$SLURM_DEADLINE" "$locked" && return
+    exec {locked}>&-
+    locked=
     return 1
 }
 
-# slurm COMMAND...: a question or an order to the controller; all of them, and the lock, have SLURM_DEADLINE s.
-slurm() {
+# ask_slurm COMMAND...: a question or an order to the controller; all of them, and the lock, have SLURM_DEADLINE s.
+ask_slurm() {
     : "${until:=$((SECONDS + SLURM_DEADLINE))}"
     local -r left=$((until - SECONDS))
     within "$((left > 1 ? left : 1))" "$@"
-    [[ $status == 0 ]] && return
+    [[ $status == 0 ]]
+}
+
+# slurm COMMAND...: the same, and a line in the syslog where it fails.
+slurm() {
+    ask_slurm "$@" && return
     log "$1: exit status $status: $told"
     return 1
 }
 
-# look: asks which nodes are drained. Sets `own`, this node's reason, "" when it is not drained, and of the nodes
-# drained for our reasons, edited or not: `count`, and `before`, those that were drained before this one.
-#
-# All nodes agree on who was first: the controller's second and then the name decide.
-look() {
-    local -A times=()
-    local time node reason
-    TZ=UTC0 slurm sinfo --noheader --all --Node --states=drain --format='%H|%N|%E' || return
-    own=''
-    while IFS='|' read -r time node reason; do
-        [[ $node != "$NODE" ]] || own=$reason
-        [[ $reason != "$REASON: "* ]] || times[$node]=$time
-    done < <(printf '%s\n' "$told")
-    count=${#times[@]} before=0
-    for node in "${!times[@]}"; do
-        [[ "${times[$node]}|$node" < "${times[$NODE]}|$NODE" ]] && ((before++))
+# beside: sets `rack`, the leaf switch or block of this node, and `neighbours`, its nodes; both "" where Slurm has no
+# topology, which some versions call an error. Newer ones want a word before the name.
+beside() {
+    local line words
+    rack='' neighbours=''
+    for words in "$NODE" "node=$NODE"; do
+        ask_slurm scontrol --oneliner show topology "$words" || continue
+        while IFS= read -r line; do
+            [[ $line =~ ^(SwitchName=([^\ ]+)\ Level=0|BlockName=([^\ ]+))\ .*Nodes=([^\ ]+) ]] || continue
+            rack=${BASH_REMATCH[2]}${BASH_REMATCH[3]}
+            slurm scontrol show hostnames "${BASH_REMATCH[4]}" && neighbours=$told
+            return
+        done <<<"$told"
     done
-    return 0
+}
+
+# look: asks how all nodes are, and weighs them (brake.sh).
+look() {
+    [[ -n ${rack+set} ]] || beside
+    TZ=UTC0 slurm sinfo --noheader --all --Node --format='%N|%R|%T|%H|%E' || return
+    weigh "$rack" "$neighbours" <<<"$told"
 }
 
 # signed TEXT: the text with its checksum, by which our reason is known from one that a person has edited.
@@ -206,37 +240,45 @@ signed() {
 
 # ours: whether this node is drained, and for our reason as we wrote it.
 ours() {
-    [[ $own == "$REASON: "* && $own == "$(signed "${own% #*}")" ]]
+    [[ " $own" == *" $REASON: "* && $own == "$(signed "${own% #*}")" ]]
 }
 
 # reason ANSWER: what `scontrol show node` will say: printable, no quotes, and below the 255 bytes that accounting keeps.
+# `sinfo -R` shows 20 characters, so the part comes first, such as GPU2 link7. The time is that of the drain, for `weigh`.
 reason() {
-    local text="$REASON: ${1#FAILED[ ;:]}"
+    local text="$REASON: ${1#FAILED[ ;:]}" part='' word now
+    if [[ ${1%%: *} =~ ^[A-Z]+\ ([a-z][a-z0-9_.]*)(\ (.+))?$ ]]; then
+        part=${BASH_REMATCH[3]}
+        [[ -n $part && $part != node ]] || part=${BASH_REMATCH[1]}
+        for word in GPU link port; do part=${part//$word /$word}; done
+        text="${part:0:20} $text"
+    fi
+    TZ=UTC0 printf -v now '%(%FT%TZ)T' -1
     text=${text//[![:print:]]/ }
     text=${text//[\"\'\\]/}
-    signed "${text:0:240}"
+    signed "${text:0:200} drained $now"
 }
 
 set_state() {
     slurm scontrol update "NodeName=$NODE" "$@"
 }
 
-# drain ANSWER: drains this node, unless MAX_DRAINED nodes are drained for our reasons already. Sets `outcome`:
-# "drained", now; "already", by us or by somebody else; "brake", it is not drained; "lost", nothing is known,
-# since the controller or the lock was not to be had.
+# drain ANSWER: drains this node, unless the brake holds. Sets `outcome`: "drained", now; "already", by us or by somebody
+# else; "brake", it is not drained; "lost", nothing is known, since the controller or the lock was not to be had.
 #
-# Many nodes may fail at once, and all count 0 at first. So each looks again after its own drain, once the
-# second of it has passed: whoever was before it is then on the list, and nobody comes before it later. Those
-# beyond MAX_DRAINED take their own drain back. One that could not look again is caught by the next health check.
+# Many nodes may fail at once, and all see room at first. So each looks again after its own drain, once the second of it
+# has passed: whoever was before it is then on the list, and nobody comes before it later. Those for whom there is no room
+# take their own drain back. One that could not look again does so in the next health check.
 drain() {
     outcome=lost
     lock || return
     look || return
     if [[ -z $own ]]; then
         outcome=brake
-        ((count < MAX_DRAINED)) || return
+        [[ -z $held ]] || return
         outcome=lost
         rm -f "$RUN/not-ours"
+        : >"$RUN/unsure"
         set_state State=DRAIN "Reason=$(reason "$1")" || return
         sleep 1
         if ! look; then
@@ -247,12 +289,12 @@ drain() {
         outcome=drained
     else
         outcome=already
+        [[ -e $RUN/unsure ]] || return
     fi
-    if ! ours; then
-        outcome=already
+    if [[ -z $held ]] || ! ours; then
+        rm -f "$RUN/unsure"
         return
     fi
-    ((before < MAX_DRAINED)) && return
     outcome=lost
     undrain && outcome=brake
 }
@@ -263,14 +305,29 @@ undrain() {
     set_state State=UNDRAIN
 }
 
-# drain_and_tell ANSWER: drain, and a line in the syslog.
+# drain_and_tell ANSWER: drain, and a line in the syslog. While the brake holds, $RUN/brake says so, for the daemon, which
+# makes a metric of its first line, and for the job that starts (deploy/jobs/task-prolog.sh).
 drain_and_tell() {
     drain "$1"
     case $outcome in
-        drained) log "drained: $1" ;;
-        brake) log "brake: not drained, $count nodes are already, $MAX_DRAINED may be: $1" ;;
-        lost) log "not drained, Slurm could not be asked: $1" ;;
+        drained) log "drained: $1; ${tallies%%$'\n'*}" ;;
+        brake)
+            log "brake: not drained, $held: $1"
+            printf '%s\n' "$scope" "not fit for jobs, but in use, since the brake holds ($held): $1" >"$RUN/brake.new" &&
+                chmod 0644 "$RUN/brake.new" && mv -f "$RUN/brake.new" "$RUN/brake"
+            return
+            ;;
+        lost)
+            log "not drained, Slurm could not be asked: $1"
+            return
+            ;;
     esac
+    released
+}
+
+# released: the brake does not hold this node.
+released() {
+    [[ ! -e $RUN/brake ]] || rm -f "$RUN/brake"
 }
 
 # gpus_of_slurm: sets `count`, the GPUs that Slurm has on this node; "" where the controller does not say it.
@@ -383,7 +440,10 @@ remove_rings() (
     rmdir "$SLURM_JOB_ID"
 ) </dev/null >/dev/null 2>&1
 
-held='' held_off='' until='' deaf='' of_node=()
+locked='' held_off='' until='' deaf='' of_node=() stock_least=0
+unset rack
+# shellcheck source=deploy/slurm/brake.sh
+. "$here/brake.sh" || exit 0
 configure
 # On a shared node the findings of its GPUs keep jobs away, and drain no node.
 [[ $SHARED != yes ]] || of_node=(--without-gpus)

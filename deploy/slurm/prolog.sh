@@ -36,6 +36,7 @@ fi
 case $verdict in
     fit)
         [[ $health != UNKNOWN && $answer != *" not of this job"* ]] || log "the job starts: $answer"
+        [[ $health == UNKNOWN ]] || released
         starts
         ;;
     none)

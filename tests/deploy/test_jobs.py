@@ -91,6 +91,22 @@ def test_a_task_gets_the_tap_where_all_of_it_is_there(node: Path) -> None:
     assert prolog(node) == ""
 
 
+HELD = "rack\nnot fit for jobs, but in use, since the brake holds (rack r1: full): FAILED nvlink.link_down\n"
+
+
+def test_the_first_task_of_a_job_says_that_the_brake_holds(node: Path) -> None:
+    """Also where the job has a choice of its own, and not for want of a whole file."""
+    brake = node / "brake"
+    there = {"WIREWATCH_BRAKE": str(brake), "NCCL_PROFILER_PLUGIN": "none"}
+    assert prolog(node, **there) == ""
+    brake.write_text(HELD, "ascii")
+    line = f"print wirewatch: g1 is {HELD.splitlines()[1]}\n"
+    assert prolog(node, **there, SLURMD_NODENAME="g1", SLURM_LOCALID="0") == line
+    assert prolog(node, **there, SLURM_LOCALID="1") == ""
+    brake.write_text("rack\n", "ascii")
+    assert prolog(node, **there) == ""
+
+
 @pytest.mark.parametrize("own", ["none", "", "inspector"])
 def test_a_task_keeps_its_own_choice(node: Path, own: str) -> None:
     assert prolog(node, NCCL_PROFILER_PLUGIN=own) == ""
@@ -176,7 +192,8 @@ set +e
 def slurm(tmp_path: Path) -> Callable[..., list[str]]:
     """Run lines after lib.sh of deploy/slurm."""
     (tmp_path / "rings").mkdir()
-    shutil.copy(ROOT / "deploy/slurm/lib.sh", tmp_path)
+    for name in ("lib.sh", "brake.sh"):
+        shutil.copy(ROOT / "deploy/slurm" / name, tmp_path)
     (tmp_path / "wirewatch-slurm.conf").write_text(
         f"RINGS={tmp_path}/rings\nRUN={tmp_path}/run\nLOGGER=true\n"
     )

@@ -36,6 +36,7 @@ from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.service import LAST_WRITE, Remembered, Reread, Sockets
 from wirewatch.daemon.service import serve as run_daemon
+from wirewatch.hw.slurm import held_by
 from wirewatch.jobs.apart.messages import JobPlaces
 from wirewatch.jobs.apart.process import Watcher
 from wirewatch.jobs.surroundings import newest_hint, with_surroundings
@@ -369,7 +370,8 @@ def composed(
 
     def components(config: Config, collectors: Sequence[AnyCollector]) -> tuple[AnyCollector, ...]:
         links, pins = config.expect.nvlink_links, config.probe.pins
-        known = (with_state(one, keeping.unwritten) for one in recalled(collectors, kept))
+        held = partial(held_by, config.slurm.brake)
+        known = (with_state(one, keeping.unwritten, held) for one in recalled(collectors, kept))
         own = (with_surroundings(one, topologies.node, links, pins, watcher) for one in known)
         paired = (pairs_component(config.pairs, config.policy.pairs, pairs),) if config.pairs.enabled else ()
         return (*own, *probing(config), *drifting(config), *paired)

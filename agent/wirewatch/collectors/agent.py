@@ -22,6 +22,11 @@ STUCK = family(
     "agent_nvml_stuck_processes", (), "Killed processes that hang in the driver and cannot die.",
     "a process in state D",
 )  # fmt: skip
+BRAKE = family(
+    "brake_active", ("scope",),
+    "1 while this node is not fit and stays in use, since the brake of Slurm's scripts holds; by what holds.",
+    undrawn="WirewatchBrakeHolds reports it", tier=Tier.CORE,
+)  # fmt: skip
 NVML_STUCK = Rule("agent.nvml_stuck", UNKNOWN)
 UNWRITTEN = Rule(
     "agent.unwritten",
@@ -36,12 +41,14 @@ UNWRITTEN = Rule(
 class AgentReading:
     """CPU and memory of each process by its role, and what talking to NVML has cost.
 
-    `unwritten`: why the state folder is not written now, empty where it is.
+    `unwritten`: why the state folder is not written now, empty where it is. `held`: what keeps Slurm's
+    scripts from draining this node, empty for nothing.
     """
 
     processes: Mapping[str, ProcessUse | Absent]
     nvml: NvmlCost
     unwritten: str = ""
+    held: str = ""
 
 
 def read(hardware: Hardware, _memory: None, _options: Options) -> AgentReading | Absent:
@@ -61,6 +68,8 @@ def samples(reading: AgentReading, _memory: None) -> Iterable[Sample]:
     yield NVML_SECONDS.sample(reading.nvml.seconds)
     yield RESTARTS.sample(reading.nvml.restarts)
     yield STUCK.sample(reading.nvml.stuck)
+    if reading.held:
+        yield BRAKE.sample(1, reading.held)
 
 
 def judge(
@@ -77,14 +86,16 @@ def judge(
     return None, tuple(found)
 
 
-def with_state(collector: AnyCollector, unwritten: Callable[[], str]) -> AnyCollector:
-    """Return the collector `agent`, which finds what `unwritten` says; others as they are."""
+def with_state(
+    collector: AnyCollector, unwritten: Callable[[], str], held: Callable[[], str] = str
+) -> AnyCollector:
+    """Return the collector `agent`, which reads what these two say as well; others as they are."""
     if collector.name != COLLECTOR.name:
         return collector
 
     def reading(hardware: Hardware, _memory: None, options: Options) -> AgentReading | Absent:
         found = read(hardware, None, options)
-        return found if isinstance(found, Absent) else replace(found, unwritten=unwritten())
+        return found if isinstance(found, Absent) else replace(found, unwritten=unwritten(), held=held())
 
     return replace(collector, read=reading)
 
@@ -95,12 +106,12 @@ COLLECTOR: Collector[AgentReading, None, Options, NoPolicy] = Collector(
     lane="host",
     options=Options(),
     policy=NoPolicy(),
-    metrics=(CPU, RESIDENT, NVML_SECONDS, RESTARTS, STUCK),
+    metrics=(CPU, RESIDENT, NVML_SECONDS, RESTARTS, STUCK, BRAKE),
     start=None,
     read=read,
     samples=samples,
     judge=judge,
     rules=(NVML_STUCK, UNWRITTEN),
-    series=14,
+    series=15,
     applicable=lambda _reading: False,
 )

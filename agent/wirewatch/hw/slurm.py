@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from wirewatch.core.ports import Output, SlurmJob
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.command import Programs
+from wirewatch.hw.files import SystemSysfs
 from wirewatch.hw.interpreter import absolute
 
 DEADLINE = 20.0
@@ -43,6 +44,20 @@ _REFUSALS = (
     (re.compile(r"timed out", re.IGNORECASE), Why.TIMEOUT),
     (re.compile(r"denied|authentication|munge", re.IGNORECASE), Why.DENIED),
 )
+SCOPES = frozenset({"cluster", "pool", "rack", "stock"})
+"""What may hold in the brake of deploy/slurm."""
+
+
+def held_by(path: str) -> str:
+    """Return what the file of Slurm's scripts says that their brake holds by; "" where it does not hold.
+
+    A file that is there and says something else, or cannot be read, is "unknown": the brake holds.
+    """
+    found = SystemSysfs().read(path) if path else ""
+    if isinstance(found, Absent):
+        return "" if found.why is Why.MISSING else "unknown"
+    word = found.partition("\n")[0]
+    return word if word in SCOPES or not path else "unknown"
 
 
 @dataclass(frozen=True, slots=True)

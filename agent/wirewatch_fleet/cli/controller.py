@@ -73,10 +73,14 @@ def _composed(config: "Config") -> "Controller":
     ours, api = config.controller, config.kubernetes
     where = api_server(api.api_server, api.credentials, os.environ, "controller")
     log.info(
-        "%s; budget: %s of the cluster, %s of a pool, %s of a rack",
+        "%s; taken out within an hour: %s of the cluster, %s of a pool, %s of a rack; out of use in all: %s",
         "dry run: no node is changed" if ours.dry_run else f"nodes are changed: {ours.act}",
-        ours.budget.cluster, ours.budget.pool, ours.budget.rack,
+        ours.budget.cluster, ours.budget.pool, ours.budget.rack, ours.budget.stock,
     )  # fmt: skip
+    if ours.dedicated_taints:
+        log.warning(
+            "controller.dedicated_taints is not read any more: only outage_taints are outages; remove it"
+        )
     return Controller(lambda: connected(where), _identity(ours.namespace, where.folder), ours, SystemClock())
 
 

@@ -1,14 +1,14 @@
 """What to do with each node, and the patch for it: pure functions of all nodes, the settings and the time."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from wirewatch.config import ControllerSection, Limit
+from wirewatch.config import ControllerSection
 from wirewatch.core.words import stamp
 from wirewatch.kubernetes.condition import ConditionStatus
+from wirewatch_fleet.controller.brake import Brake, Budget
 from wirewatch_fleet.controller.node import (
     MARK,
     TAINT_EFFECT,
@@ -20,98 +20,7 @@ from wirewatch_fleet.controller.node import (
     obstacles,
 )
 
-
-class Scope(Enum):
-    """What a budget is of, in the order in which one that is used up is named."""
-
-    CLUSTER = "cluster"
-    POOL = "pool"
-    RACK = "rack"
-
-
 Patch = Mapping[str, Any]
-Unit = tuple[Scope, str]
-"""One cluster, pool or rack, by its name; the cluster's is ""."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Of one unit with so many nodes: how many may be out of use, and how many are."""
-
-    scope: Scope
-    name: str
-    nodes: int
-    limit: int
-    used: int
-
-    @property
-    def left(self) -> int:
-        """How many more may be taken out; never negative."""
-        return max(0, self.limit - self.used)
-
-    def __str__(self) -> str:
-        name = f" {self.name}" if self.name else ""
-        return f"{self.scope.value}{name}: {self.used} of {self.nodes} nodes out of use, {self.limit} may be"
-
-
-class Brake:
-    """Counts what is out of use, and what is taken out meanwhile.
-
-    Args:
-        nodes: all nodes of the fleet.
-        settings: budgets, and the labels of pools and racks.
-        pending: names of nodes that may have been taken out by requests without an answer.
-    """
-
-    def __init__(
-        self, nodes: Sequence[FleetNode], settings: ControllerSection, pending: Collection[str] = ()
-    ) -> None:
-        self._settings = settings
-        self._sizes = Counter(unit for node in nodes for unit in self._units(node))
-        out = (n for n in nodes if n.name in pending or obstacles(n, settings.dedicated_taints))
-        self._used = Counter(unit for node in out for unit in self._units(node))
-
-    def holds(self, node: FleetNode) -> Budget | None:
-        """The budget that does not allow this node to be taken out; None if all do."""
-        found = (self.budget(unit) for unit in self._units(node))
-        return next((budget for budget in found if not budget.left), None)
-
-    def take(self, node: FleetNode) -> None:
-        """Count a node as out of use from now on."""
-        self._used.update(self._units(node))
-
-    def budget(self, unit: Unit) -> Budget:
-        """The budget of one unit."""
-        scope, name = unit
-        limit = allowed(getattr(self._settings.budget, scope.value), self._sizes[unit])
-        return Budget(scope, name, self._sizes[unit], limit, self._used[unit])
-
-    def budgets(self) -> Iterator[Budget]:
-        """Of the cluster, of all pools and racks, in a lasting order."""
-        whole: Unit = (Scope.CLUSTER, "")
-        yield self.budget(whole)
-        for unit in sorted(self._sizes.keys() - {whole}, key=lambda one: (one[0].value, one[1])):
-            yield self.budget(unit)
-
-    def _units(self, node: FleetNode) -> Iterator[Unit]:
-        yield Scope.CLUSTER, ""
-        yield Scope.POOL, _first(node.labels, self._settings.pools)
-        if rack := _first(node.labels, self._settings.racks):
-            yield Scope.RACK, rack
-
-
-def allowed(limit: Limit, nodes: int) -> int:
-    """How many of so many nodes: a percentage is rounded down, but not to nothing."""
-    if isinstance(limit, int):
-        return limit
-    percent = int(limit.removesuffix("%"))
-    return max(1, nodes * percent // 100) if percent and nodes else 0
-
-
-def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str:
-    return next((labels[key] for key in keys if labels.get(key)), "")
-
-
 AHEAD = 300.0
 """Seconds by which the clock of a node may be ahead of ours; what is written later than that says nothing."""
 
@@ -133,6 +42,7 @@ class Ground(Enum):
     BUDGET_CLUSTER = "budget_cluster"
     BUDGET_POOL = "budget_pool"
     BUDGET_RACK = "budget_rack"
+    BUDGET_STOCK = "budget_stock"
     UNCONFIRMED = "unconfirmed"
     STALE = "stale"
     OUT_ALREADY = "out_already"
@@ -142,9 +52,10 @@ class Ground(Enum):
 
 
 MEANING = {
-    Ground.BUDGET_CLUSTER: "as many nodes of the cluster are out of use as may be",
-    Ground.BUDGET_POOL: "as many nodes of its pool are out of use as may be",
-    Ground.BUDGET_RACK: "as many nodes of its rack are out of use as may be",
+    Ground.BUDGET_CLUSTER: "as many nodes of the cluster were taken out within an hour as may be",
+    Ground.BUDGET_POOL: "as many nodes of its pool were taken out within an hour as may be",
+    Ground.BUDGET_RACK: "as many nodes of its rack were taken out within an hour as may be",
+    Ground.BUDGET_STOCK: "as many nodes of the cluster are out of use, for whatever reason, as may be",
     Ground.UNCONFIRMED: "FAILED, but its agent has not repeated it yet",
     Ground.STALE: "FAILED, but its agent has not been heard for long, or its clock is ahead",
     Ground.OUT_ALREADY: "something else keeps pods off it: NotReady, a cordon, a taint",
@@ -152,7 +63,7 @@ MEANING = {
     Ground.FOREIGN_MARK: "its annotation is not as the controller writes it, so nothing there is its own",
 }
 """Why a FAILED node is left in use, for people."""
-BUDGETS = frozenset({Ground.BUDGET_CLUSTER, Ground.BUDGET_POOL, Ground.BUDGET_RACK})
+BUDGETS = frozenset(ground for ground in Ground if ground.value.startswith("budget_"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +89,13 @@ class NodeDecision:
 class ControllerPlan:
     """The decisions, oldest fault first, and the budgets as they are once all steps are done.
 
-    `last`: names of nodes whose turn is after that of all others.
+    `most`: how many of `nodes` may be out of use; `last`: names of nodes whose turn is after all others.
     """
 
     decisions: tuple[NodeDecision, ...]
     budgets: tuple[Budget, ...]
     nodes: int
+    most: int
     last: Collection[str] = ()
 
     def steps(self) -> Iterable[tuple[NodeStep, NodeDecision]]:
@@ -215,10 +127,10 @@ def decide(
         [n for n in some if settings.selector or n.condition is not None or n.mark or n.foreign]
         for some in (nodes, missed)
     )
-    brake = Brake([*fleet, *lacking], settings, pending)
+    brake = Brake([*fleet, *lacking], settings, now, pending)
     found = (_decision(node, brake, settings, now) for node in _in_turn(fleet, last))
     decisions = tuple(one for one in found if one is not None)
-    return ControllerPlan(decisions, tuple(brake.budgets()), len(fleet), last)
+    return ControllerPlan(decisions, tuple(brake.budgets()), len(fleet), brake.most, last)
 
 
 def fresh(condition: Reported, settings: ControllerSection, now: float) -> bool:
@@ -278,13 +190,13 @@ def _about_failed(
     if not fresh(condition, settings, now):
         age = f"heartbeat {now - condition.heartbeat:.0f} s old"
         return NodeDecision(node, None, Ground.STALE, age)
-    if others := obstacles(node, settings.dedicated_taints):
+    if others := obstacles(node, settings.outage_taints):
         return NodeDecision(node, None, Ground.OUT_ALREADY, ", ".join(others))
     if not repeated(condition, settings.confirm):
         held = f"repeated after {condition.heartbeat - condition.transition:.0f} of {settings.confirm:.0f} s"
         return NodeDecision(node, None, Ground.UNCONFIRMED, held)
-    if used := brake.holds(node):
-        return NodeDecision(node, None, Ground(f"budget_{used.scope.value}"), str(used))
+    if held := brake.holds(node):
+        return NodeDecision(node, None, Ground(f"budget_{held[0].value}"), held[1])
     brake.take(node)
     reason = condition.reason
     return NodeDecision(node, NodeStep.TAKE_OUT, Ground.CONFIRMED, f"{reason}: {condition.message}", reason)

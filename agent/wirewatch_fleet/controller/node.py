@@ -1,7 +1,7 @@
 """A Kubernetes node as the controller sees it: its condition, what keeps pods off it, and our own mark."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -51,6 +51,11 @@ class Mark:
     def text(self) -> str:
         """The annotation's value."""
         return json.dumps({"did": self.did.value, "at": self.at, "reason": self.reason}, sort_keys=True)
+
+    @property
+    def since(self) -> float:
+        """That time in Unix seconds."""
+        return _unix(self.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +126,10 @@ def node_of(raw: Mapping[str, Any]) -> FleetNode:
         raise ValueError(f"not a node: {error!r}") from error
 
 
-def obstacles(node: FleetNode, dedicated: Sequence[str]) -> tuple[str, ...]:
-    """What keeps new pods off the node, our own measure included; empty for a node in use.
+def obstacles(node: FleetNode, outages: Collection[str]) -> tuple[str, ...]:
+    """Why the node is out of use, our own measure included; empty for a node in use.
 
-    `dedicated`: keys of taints that only reserve a node for some pods.
+    `outages`: keys of taints that say so; any other only reserves a node for some pods.
     """
     found = [] if node.ready else ["NotReady"]
     found += ["being deleted"] if node.leaving else []
@@ -132,7 +137,7 @@ def obstacles(node: FleetNode, dedicated: Sequence[str]) -> tuple[str, ...]:
     found += [
         f"taint {taint.key}:{taint.effect}"
         for taint in node.taints
-        if taint.effect in KEEPS_OFF and taint.key not in dedicated
+        if taint.effect in KEEPS_OFF and (taint.key == TAINT_KEY or taint.key in outages)
     ]
     if node.did is NodeMeasure.NVSENTINEL:
         found.append("requested of NVSentinel")
@@ -162,6 +167,7 @@ def _mark(text: Any) -> Mark | None:
     """The mark of an annotation's value, None for none or for one that we did not write so."""
     try:
         values = json.loads(text)
-        return Mark(NodeMeasure(values["did"]), str(values["at"]), str(values["reason"]))
+        _unix(values["at"])
+        return Mark(NodeMeasure(values["did"]), values["at"], str(values["reason"]))
     except (ValueError, KeyError, TypeError, RecursionError):  # the last: JSON of many levels
         return None

@@ -25,8 +25,12 @@ NODES = _gauge("nodes", "Nodes that count: those that `selector` finds, else tho
 NODES_OUT = _gauge("nodes_out", "Nodes that the controller has taken out of use.")
 DUE = _gauge("steps_due", "Steps that the last look found due and that are not done.", "step")
 REFUSED = _gauge("refused", "FAILED nodes that the controller leaves as they are, by reason.", "reason")
-BUDGET_LIMIT = _gauge("budget_limit", "Nodes that may be out of use; racks only with one.", "scope", "name")
-BUDGET_USED = _gauge("budget_used", "Nodes that are out of use for any reason.", "scope", "name")
+BUDGET_LIMIT = _gauge("budget_limit", "Nodes that may be taken out within an hour.", "scope", "name")
+BUDGET_USED = _gauge("budget_used", "Nodes out of use that were taken out within an hour.", "scope", "name")
+STOCK = _gauge(
+    "stock_used", "Nodes that are out of use for whatever reason; racks only with one.", "scope", "name"
+)
+STOCK_LIMIT = _gauge("stock_limit", "Nodes of the cluster that may be out of use.")
 LAST_SYNC = _gauge(
     "last_sync_timestamp_seconds", "When all nodes were last looked at, as the API server has them; 0: never."
 )
@@ -40,8 +44,8 @@ STEPS = Metric(
     undrawn=_UNDRAWN, tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (
-    LEADER, DRY_RUN, NODES, NODES_OUT, DUE, REFUSED, BUDGET_LIMIT, BUDGET_USED, LAST_SYNC, STEPS,
-    FROZEN, FAILURES,
+    LEADER, DRY_RUN, NODES, NODES_OUT, DUE, REFUSED, BUDGET_LIMIT, BUDGET_USED, STOCK, STOCK_LIMIT,
+    LAST_SYNC, STEPS, FROZEN, FAILURES,
 )  # fmt: skip
 Count = tuple[NodeStep, RequestResult]
 
@@ -85,10 +89,11 @@ def _of_plan(plan: ControllerPlan) -> Iterator[Sample]:
     refused = Counter(one.ground for one in plan.decisions if one.refused)
     for ground in MEANING:
         yield REFUSED.sample(refused[ground], ground.value)
+    yield STOCK_LIMIT.sample(plan.most)
     for one in plan.budgets:
-        if one.scope.value != "rack" or one.used:
-            yield BUDGET_LIMIT.sample(one.limit, one.scope.value, one.name)
-            yield BUDGET_USED.sample(one.used, one.scope.value, one.name)
+        if one.scope.value != "rack" or one.stock:
+            for metric, value in ((BUDGET_LIMIT, one.limit), (BUDGET_USED, one.used), (STOCK, one.stock)):
+                yield metric.sample(value, one.scope.value, one.name)
 
 
 WORDS: Mapping[NodeMeasure | None, str] = {

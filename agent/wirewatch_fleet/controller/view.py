@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wirewatch.config import Limit
-from wirewatch_fleet.controller.decide import allowed
+from wirewatch_fleet.controller.brake import allowed
 from wirewatch_fleet.controller.node import FleetNode
 
 KEPT = 600.0

@@ -11,10 +11,11 @@ from wirewatch_fleet.controller.node import MARK, TAINT_EFFECT, TAINT_KEY, Fleet
 NOW = 1_800_000_000.0
 OURS = {"key": TAINT_KEY, "effect": TAINT_EFFECT}
 OTHERS = {"key": "example.org/rma", "value": "4711", "effect": "NoSchedule"}
+SKU = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
 GPU = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 POOL, RACK = "karpenter.sh/nodepool", "topology.kubernetes.io/rack"
 STATUS = {"ok": "True", "degraded": "True", "unknown": "Unknown", "failed": "False"}
-FREE = BudgetSection(cluster=1000, pool=1000, rack=1000)
+FREE = BudgetSection(cluster=1000, pool=1000, rack=1000, stock=1000)
 
 
 def mark(did: str = "taint", reason: str = "NvlinkLinkDown", at: float = NOW - 600) -> str:
@@ -51,8 +52,9 @@ def node(name: str = "g1", health: str = "failed", **more: Any) -> FleetNode:
 
 
 def settings(**changed: Any) -> ControllerSection:
-    """That act, and without budgets unless some are given."""
-    return ControllerSection(**{"dry_run": False, "budget": FREE, **changed})
+    """That act, and without budgets unless some are given; the taint OTHERS is an outage."""
+    outages = (*ControllerSection().outage_taints, OTHERS["key"])
+    return ControllerSection(**{"dry_run": False, "budget": FREE, "outage_taints": outages, **changed})
 
 
 def apply(document: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,27 +4,33 @@ from typing import Any
 
 import pytest
 
-from tests.brakes import CASES, BrakeCase, Now, left_as
-from tests.fleet.controller.drawn import NOW, OTHERS, OURS, apply, mark, raw, settings
+from tests.brakes import CASES, NODES, POOLS, RACKS, BrakeCase, Now
+from tests.fleet.controller.drawn import NOW, OTHERS, OURS, POOL, RACK, SKU, apply, mark, raw, settings
 from wirewatch.config import BudgetSection
 from wirewatch_fleet.controller.decide import decide, patch_of
 from wirewatch_fleet.controller.node import MARK, node_of
 
-# A person makes it theirs by removing the annotation, or by making another taint of it.
-FOUND: dict[str, dict[Now, dict[str, Any]]] = {
-    "taint": {
+THEIRS = {**OURS, "value": "rma-4711"}
+
+
+def as_found(act: str, now: Now, age: float) -> dict[str, Any]:
+    """What a node has that is found so; a person changes the taint, or removes the annotation."""
+    taint = act == "taint"
+    ours = {"taints": [OURS]} if taint else {"cordoned": True}
+    return {
         Now.IN_USE: {},
-        Now.OURS: {"taints": [OURS], "marked": mark()},
-        Now.EDITED: {"taints": [{**OURS, "value": "rma-4711"}], "marked": mark()},
-        Now.OTHERS: {"taints": [OTHERS]},
-    },
-    "cordon": {
-        Now.IN_USE: {},
-        Now.OURS: {"cordoned": True, "marked": mark("cordon")},
-        Now.EDITED: {"cordoned": True},
-        Now.OTHERS: {"cordoned": True},
-    },
-}
+        Now.RESERVED: {"taints": [SKU]},
+        Now.OURS: {**ours, "marked": mark(act, at=NOW - age)},
+        Now.EDITED: {"taints": [THEIRS], "marked": mark(at=NOW - age)},
+        Now.REPLACED: {"taints": [THEIRS]} if taint else {"cordoned": True},
+        Now.OTHERS: {"taints": [OTHERS]} if taint else {"cordoned": True},
+    }[now]
+
+
+def place(name: str) -> dict[str, str]:
+    """The labels of a node."""
+    units = ((POOL, POOLS), (RACK, RACKS))
+    return {label: unit for label, kind in units for unit, nodes in kind.items() if name in nodes}
 
 
 def whose(document: dict[str, Any], found: Now) -> Now | None:
@@ -32,25 +38,25 @@ def whose(document: dict[str, Any], found: Now) -> Now | None:
     now = node_of(document)
     if now.mark is not None and now.stands():
         return Now.OURS
-    return found if now.taints or now.unschedulable else None
+    return found if now.unschedulable or any(taint.raw != SKU for taint in now.taints) else None
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("act", FOUND)
+@pytest.mark.parametrize("act", ["taint", "cordon"])
 def test_the_brake_leaves_nodes_as_the_table_says(case: BrakeCase, act: str) -> None:
-    ours = settings(act=act, budget=BudgetSection(cluster=case.most, pool=1000, rack=1000))
-    fleet = {name: raw(name, health, **FOUND[act][found]) for name, (health, found) in case.nodes.items()}
-    if any(found is Now.OTHERS for _, found in case.nodes.values()):
-        # Slurm's brake counts its own alone.
-        ours = ours.model_copy(update={"budget": BudgetSection(cluster=case.most + 2, pool=1000, rack=1000)})
+    ours = settings(act=act, budget=BudgetSection(**case.shares._asdict()))
+    fleet = {}
+    for name in NODES:
+        health, found, age = case.found(name)
+        fleet[name] = raw(name, health, labels=place(name), **as_found(act, found, age))
     for _ in range(4):
         plan = decide([node_of(one) for one in fleet.values()], ours, NOW)
         for _, decision in plan.steps():
             name = decision.node.name
             fleet[name] = apply(fleet[name], patch_of(decision, ours, NOW))
     assert not list(plan.steps()), "it does not come to rest"
-    out = {name: owner for name, one in fleet.items() if (owner := whose(one, case.nodes[name][1]))}
-    assert left_as(case, out), out
+    out = {name: owner for name, one in fleet.items() if (owner := whose(one, case.found(name).now))}
+    assert case.left_as(out), out
     assert all(one["metadata"]["annotations"]["other"] == "kept" for one in fleet.values())
 
 

@@ -13,6 +13,7 @@ from tests.fleet.controller.drawn import (
     OURS,
     POOL,
     RACK,
+    SKU,
     apply,
     mark,
     node,
@@ -21,14 +22,13 @@ from tests.fleet.controller.drawn import (
 )
 from tests.rows import each
 from wirewatch.config import BudgetSection, ControllerSection
+from wirewatch.core.words import stamp
+from wirewatch_fleet.controller.brake import HOUR, Brake, Scope, allowed
 from wirewatch_fleet.controller.decide import (
-    Brake,
     ControllerPlan,
     Ground,
     NodeDecision,
     NodeStep,
-    Scope,
-    allowed,
     decide,
     patch_of,
 )
@@ -72,7 +72,7 @@ def test_a_failed_node_is_left_and_it_is_said_why(how: dict[str, Any], ground: G
         {"since": 180.0, "heard": 60.0},
         {"heard": 900.0, "since": 5000.0},
         {"heard": -300.0},
-        {"taints": [GPU]},
+        {"taints": [GPU, SKU]},
         {"taints": [{**OTHERS, "effect": "PreferNoSchedule"}]},
     ],
 )
@@ -190,7 +190,7 @@ def test_a_patch_has_what_its_step_changes_and_nothing_else(
 
 def test_the_oldest_fault_has_the_first_place() -> None:
     fleet = [node(name, since=since) for name, since in (("a", 500.0), ("b", 700.0), ("c", 700.0))]
-    plan = decide(fleet, settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW)
+    plan = decide(fleet, settings(budget=BudgetSection(cluster=1, pool=9, rack=9, stock=1000)), NOW)
     assert [(one.node.name, one.step) for one in plan.decisions] == [
         ("b", NodeStep.TAKE_OUT), ("c", None), ("a", None),
     ]  # fmt: skip
@@ -200,38 +200,59 @@ def test_who_was_refused_has_the_last_place() -> None:
     fleet = [node("a", since=900.0), node("b"), node("c", "ok", taints=[OURS], marked=mark())]
     free = decide(fleet, settings(), NOW, last={"a", "c"})
     assert [one.node.name for _, one in free.steps()] == ["b", "c", "a"]
-    held = decide(fleet, settings(budget=BudgetSection(cluster=2, pool=9, rack=9)), NOW, last={"a"})
+    held = decide(
+        fleet, settings(budget=BudgetSection(cluster=2, pool=9, rack=9, stock=1000)), NOW, last={"a"}
+    )
     assert {one.node.name: one.step for one in held.decisions} == {
         "a": None, "b": NodeStep.TAKE_OUT, "c": NodeStep.GIVE_BACK,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("how", [{"ready": "False"}, {"cordoned": True}, {"taints": [OTHERS]}])
-def test_nodes_that_are_out_for_any_reason_use_the_budget(how: dict[str, Any]) -> None:
+def test_nodes_that_are_out_for_any_reason_are_stock_alone(how: dict[str, Any]) -> None:
     fleet = [node("a", "ok", **how), node("b")]
-    plan = decide(fleet, settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW)
-    (decision,) = plan.decisions
-    assert decision.ground is Ground.BUDGET_CLUSTER
-    assert decision.detail == "cluster: 1 of 2 nodes out of use, 1 may be"
+    for stock, ground in ((1, Ground.BUDGET_STOCK), (2, Ground.CONFIRMED)):
+        budget = BudgetSection(cluster=1, pool=1, rack=1, stock=stock)
+        plan = decide(fleet, settings(budget=budget), NOW)
+        (decision,) = plan.decisions
+        assert decision.ground is ground
+        assert (plan.most, plan.budgets[0].stock) == (stock, stock)
+    assert "cluster: 1 of 2 nodes out of use, 1 may be" in about_stock(fleet)
+
+
+def about_stock(fleet: list[FleetNode]) -> str:
+    (decision,) = decide(fleet, settings(budget=BudgetSection(stock=1)), NOW).decisions
+    return decision.detail
+
+
+def test_a_taint_that_reserves_every_node_uses_no_budget() -> None:
+    """As on a pool of AKS with `sku=gpu:NoSchedule`, by the settings that nobody has changed."""
+    fleet = [node(f"n{number:02}", "ok", taints=[SKU, GPU]) for number in range(40)]
+    plan = decide([*fleet, node("sick", taints=[SKU])], ControllerSection(dry_run=False), NOW)
+    assert [(one.node.name, one.step) for one in plan.decisions] == [("sick", NodeStep.TAKE_OUT)]
+    assert plan.budgets[0].stock == plan.budgets[0].used == 1
 
 
 def test_a_request_without_an_answer_uses_the_budget() -> None:
     plan = decide(
-        [node("a"), node("b")], settings(budget=BudgetSection(cluster=1, pool=9, rack=9)), NOW, {"b"}
+        [node("a"), node("b")],
+        settings(budget=BudgetSection(cluster=1, pool=9, rack=9, stock=1000)),
+        NOW,
+        {"b"},
     )
     assert [one.ground for one in plan.decisions] == [Ground.BUDGET_CLUSTER] * 2
 
 
 def test_a_budget_that_is_passed_already_lets_nobody_through() -> None:
-    fleet = [node(name, "ok", cordoned=True, labels={POOL: "A"}) for name in "ab"]
+    fleet = [node(name, taints=[OURS], marked=mark(), labels={POOL: "A"}) for name in "ab"]
     plan = decide(
         [*fleet, node("c", labels={POOL: "A"})],
         settings(budget=BudgetSection(cluster=9, pool=1, rack=9)),
         NOW,
     )
-    (decision,) = plan.decisions
+    (*_, decision) = plan.decisions
     assert decision.ground is Ground.BUDGET_POOL
-    assert decision.detail == "pool A: 2 of 3 nodes out of use, 1 may be"
+    assert decision.detail == "pool A: 2 of 3 nodes taken out within an hour, 1 may be"
 
 
 def test_a_pool_and_a_rack_have_budgets_of_their_own() -> None:
@@ -243,7 +264,7 @@ def test_a_pool_and_a_rack_have_budgets_of_their_own() -> None:
         node(n, labels={POOL: pool, RACK: rack} if rack else {POOL: pool})
         for n, (pool, rack) in places.items()
     ]
-    plan = decide(fleet, settings(budget=BudgetSection(cluster=9, pool=2, rack=1)), NOW)
+    plan = decide(fleet, settings(budget=BudgetSection(cluster=9, pool=2, rack=1, stock=1000)), NOW)
     assert {one.node.name: one.ground for one in plan.decisions} == {
         "a1": Ground.CONFIRMED, "a2": Ground.BUDGET_RACK, "a3": Ground.CONFIRMED, "a4": Ground.BUDGET_POOL,
         "b1": Ground.CONFIRMED, "b2": Ground.CONFIRMED,
@@ -293,7 +314,7 @@ LIMITS = st.one_of(st.integers(0, 4), st.sampled_from(["0%", "10%", "50%"]))
 def test_whatever_the_fleet_no_budget_is_passed_and_only_its_own_is_undone(
     fleet: list[dict[str, Any]], cluster: Any, pool: Any, rack: Any, act: str
 ) -> None:
-    ours = settings(act=act, budget=BudgetSection(cluster=cluster, pool=pool, rack=rack))
+    ours = settings(act=act, budget=BudgetSection(cluster=cluster, pool=pool, rack=rack, stock=1000))
     before = {one["metadata"]["name"]: one for one in fleet}
     plan = decide([node_of(one) for one in fleet], ours, NOW)
     after = dict(before)
@@ -327,17 +348,47 @@ def _only_ours_changed(before: dict[str, Any], after: dict[str, Any], step: Node
 def _within(
     plan: ControllerPlan, before: dict[str, Any], after: dict[str, Any], ours: ControllerSection
 ) -> None:
-    """No unit has more nodes out of use than its limit, unless it had before."""
+    """No unit has more new nodes out than its limit, nor out in all, but what it had before."""
 
     def fleet(of: dict[str, Any]) -> list[FleetNode]:
         nodes = [node_of(one) for one in of.values()]
         return [one for one in nodes if one.condition or one.mark or one.foreign]
 
-    was = {(one.scope, one.name): one.used for one in Brake(fleet(before), ours).budgets()}
+    was = {(one.scope, one.name): one for one in Brake(fleet(before), ours, NOW).budgets()}
     for step, decision in plan.steps():
         if step is NodeStep.TAKE_OUT:
-            assert not obstacles(decision.node, ours.dedicated_taints)
-            assert obstacles(node_of(after[decision.node.name]), ours.dedicated_taints)
+            assert not obstacles(decision.node, ours.outage_taints)
+            assert obstacles(node_of(after[decision.node.name]), ours.outage_taints)
     for one in plan.budgets:
-        assert one.used <= max(one.limit, was[one.scope, one.name])
-    assert plan.budgets[0].scope is Scope.CLUSTER
+        assert one.used <= max(one.limit, was[one.scope, one.name].used)
+    whole = plan.budgets[0]
+    assert whole.scope is Scope.CLUSTER
+    assert whole.stock <= max(plan.most, was[whole.scope, whole.name].stock)
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.sampled_from(["5%", "10%", "34%", 2]), st.integers(1, 9))
+def test_where_all_fail_and_stay_no_hour_has_more_new_outages_than_the_share(
+    count: int, looks: int, share: Any, gap: int
+) -> None:
+    """A bad release, looked at every `gap` tenths of an hour; in the end the stock holds."""
+    budget = BudgetSection(cluster=share, pool=share, rack=share, stock="50%")
+    fleet = {name: raw(name) for name in (f"n{number}" for number in range(count))}
+    taken: list[float] = []
+    for look in range(looks):
+        now = NOW + look * gap * HOUR / 10
+        ours = settings(budget=budget, stale=3600, confirm=0)
+        nodes = [node_of(_heard(one, now)) for one in fleet.values()]
+        for _, decision in decide(nodes, ours, now).steps():
+            name = decision.node.name
+            fleet[name] = apply(fleet[name], patch_of(decision, ours, now))
+            taken.append(now)
+    for now in taken:
+        assert sum(now <= at < now + HOUR for at in taken) <= allowed(share, count)
+    assert len(taken) <= allowed("50%", count)
+    assert taken
+
+
+def _heard(document: dict[str, Any], now: float) -> dict[str, Any]:
+    """The node with a heartbeat of now."""
+    conditions = [{**one, "lastHeartbeatTime": stamp(now)} for one in document["status"]["conditions"]]
+    return {**document, "status": {"conditions": conditions}}

@@ -16,7 +16,7 @@ from wirewatch_fleet.controller.decide import NodeStep
 from wirewatch_fleet.controller.loop import LONGEST
 from wirewatch_fleet.kubeclient import RequestFailed
 
-ONE = BudgetSection(cluster=1, pool=9, rack=9)
+ONE = BudgetSection(cluster=1, pool=9, rack=9, stock=1000)
 FIRST = 6.0
 """Second of the first step: a request of an earlier leader has ended, and changes were gathered."""
 
@@ -66,13 +66,13 @@ def test_a_patch_that_is_refused_keeps_no_place_and_its_node_is_the_last(
 ) -> None:
     """Oldest first, or given back first, it would keep all others waiting for ever."""
     played = Played([stuck, raw("b")], {"patch": [RequestResult.CONFLICT]})
-    lead(played, 60.0, budget=BudgetSection(cluster=places, pool=9, rack=9), lease=60, period=5.0)
+    lead(played, 60.0, budget=BudgetSection(cluster=places, pool=9, rack=9, stock=1000), lease=60, period=5.0)
     assert [name for _, name in played.times("patch")] == tried
 
 
 def test_the_budget_holds_while_ten_fail_at_once() -> None:
     played = Played([raw(f"n{number}", since=600.0 + number) for number in range(10)])
-    lead(played, 60.0, budget=BudgetSection(cluster=2, pool=10, rack=10), period=5.0)
+    lead(played, 60.0, budget=BudgetSection(cluster=2, pool=10, rack=10, stock=1000), period=5.0)
     assert played.times("patch") == [(FIRST, "n9"), (FIRST, "n8")]
 
 
@@ -132,7 +132,7 @@ def fit_at(second: float, name: str) -> tuple[float, tuple[str, Any]]:
 def test_a_node_whose_taint_came_at_the_second_try_keeps_no_place_once_it_is_given_back() -> None:
     says: list[Any] = [fit_at(20.0, "a"), *((40.0, ("ADDED", raw(name))) for name in "bc")]
     played = Played([raw("a")], {"patch": [RequestResult.UNREACHABLE]}, says=says)
-    lead(played, 60.0, budget=BudgetSection(cluster=2, pool=9, rack=9), lease=300, period=1.0)
+    lead(played, 60.0, budget=BudgetSection(cluster=2, pool=9, rack=9, stock=1000), lease=300, period=1.0)
     assert [name for _, name in played.times("patch")] == ["a", "a", "a", "b", "c"]
     assert not played.times("end")
     assert not played.times("request")
@@ -234,7 +234,7 @@ def test_changes_that_come_together_are_judged_together() -> None:
 def test_without_changes_it_looks_again_after_the_period(caplog: pytest.LogCaptureFixture) -> None:
     """A heartbeat grows old without any change."""
     played = Played([raw("bad"), raw("b")], {"event": [RequestResult.FORBIDDEN] * 2})
-    lead(played, 100.0, budget=BudgetSection(cluster=0, pool=9, rack=9), period=30.0)
+    lead(played, 100.0, budget=BudgetSection(cluster=0, pool=9, rack=9, stock=1000), period=30.0)
     tries = [(round(at), name) for at, name in played.times("event")]
     assert tries[0] == (6, "b")
     assert tries[2:] == [(37, "b"), (37, "bad")]
@@ -269,7 +269,7 @@ def test_an_event_that_hangs_delays_no_step() -> None:
     assert [name for _, name in played.times("event")] == ["bad", "fit"]
 
 
-RACKED = BudgetSection(cluster=2, pool=9, rack=1)
+RACKED = BudgetSection(cluster=2, pool=9, rack=1, stock=1000)
 
 
 def racked(name: str, rack: str, **more: Any) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def test_no_step_is_taken_while_a_list_lacks_more_than_may_be_out(caplog: pytest
     played = Played([raw(name, "ok") for name in names])
     played.says = [(20.0, None), (30.0, ("ADDED", raw("bad"))), (100.0, None)]
     played.hides = [(15.0, set(names[:5])), (90.0, set())]
-    made = lead(played, 60.0, budget=BudgetSection(cluster=4, pool=9, rack=9), period=5.0)
+    made = lead(played, 60.0, budget=BudgetSection(cluster=4, pool=9, rack=9, stock=1000), period=5.0)
     assert played.times("patch") == []
     assert made.report.frozen
     assert caplog.text.count("no step is taken: 5 of 10 nodes are gone from the list at once") == 1
@@ -309,7 +309,7 @@ def test_steps_go_on_once_the_list_is_whole_again_or_stays_as_it_is() -> None:
         played = Played([raw(name, "ok") for name in names])
         played.says = [(20.0, None), (30.0, ("ADDED", raw("bad"))), (99.0, None), (650.0, None)]
         played.hides = [(15.0, set(names[:5])), (90.0, whole)]
-        lead(played, 900.0, budget=BudgetSection(cluster=4, pool=9, rack=9), period=5.0)
+        lead(played, 900.0, budget=BudgetSection(cluster=4, pool=9, rack=9, stock=1000), period=5.0)
         ((first, name),) = played.times("patch")
         assert (name, abs(first - at) < 90.0) == ("bad", True), first
 
@@ -323,7 +323,7 @@ def test_what_is_left_is_told_once_for_each_fault_and_reason() -> None:
     ]  # fmt: skip
     again = raw("overruled", marked=mark(), since=500.0)
     played = Played(nodes, says=[(60.0, ("MODIFIED", again))])
-    lead(played, 100.0, budget=BudgetSection(cluster=2, pool=9, rack=9), period=5.0)
+    lead(played, 100.0, budget=BudgetSection(cluster=2, pool=9, rack=9, stock=1000), period=5.0)
     told = [name for _, name in played.times("event")]
     assert sorted(told[:3]) == ["budget", "foreign", "overruled"]
     assert told[3:] == ["overruled"]
@@ -332,7 +332,7 @@ def test_what_is_left_is_told_once_for_each_fault_and_reason() -> None:
 def test_a_fault_that_comes_back_to_a_node_of_the_same_name_is_told_again() -> None:
     bad = raw("bad")
     played = Played([bad], says=[(20.0, ("DELETED", bad)), (40.0, ("ADDED", bad))])
-    lead(played, 60.0, budget=BudgetSection(cluster=0, pool=9, rack=9), period=5.0)
+    lead(played, 60.0, budget=BudgetSection(cluster=0, pool=9, rack=9, stock=1000), period=5.0)
     assert played.times("event") == [(FIRST, "bad"), (41.0, "bad")]
 
 

@@ -80,7 +80,7 @@ def test_a_failed_node_is_taken_out_with_its_mark_and_given_back_when_it_is_fit(
         api.put({**api.nodes["bad"], "status": fit["status"]})
         await until(lambda: len(api.events) == 2)
 
-    made = play(api, tmp_path, script, dedicated_taints=("example.org/rma",))
+    made = play(api, tmp_path, script, outage_taints=())
     assert api.nodes["bad"]["spec"]["taints"] == [OTHERS]
     assert api.nodes["bad"]["metadata"]["annotations"] == {"other": "kept"}
     assert {name for name, _ in api.patches} == {"bad"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.controller.drawn import OTHERS, OURS, mark, node, raw
+from tests.fleet.controller.drawn import OTHERS, OURS, SKU, mark, node, raw
 from tests.rows import each
 from wirewatch_fleet.controller.node import FleetNode, node_of, obstacles
 
@@ -77,7 +77,7 @@ def test_a_condition_may_lack_its_texts() -> None:
     ("text", "foreign"),
     [
         (None, False), (mark(), False), ("", True), ("{}", True), ("[]", True), ("[" * 100_000, True),
-        ("5", True), (mark("drain"), True),
+        ("5", True), (mark("drain"), True), (mark().replace("20", "xx"), True),
     ],
 )  # fmt: skip
 def test_a_mark_is_ours_as_we_write_it_and_foreign_otherwise(*, text: str | None, foreign: bool) -> None:
@@ -119,4 +119,9 @@ LEAVING = {**raw(), "metadata": {**raw()["metadata"], "deletionTimestamp": "2027
     ],
 )
 def test_each_obstacle_alone_keeps_pods_off(one: FleetNode, found: tuple[str, ...]) -> None:
-    assert obstacles(one, ()) == found
+    assert obstacles(one, {OTHERS["key"]}) == found
+
+
+def test_a_taint_that_only_reserves_a_node_keeps_it_in_use_and_ours_never_does() -> None:
+    assert obstacles(node(taints=[SKU, OTHERS]), ()) == ()
+    assert obstacles(node(taints=[OURS]), ()) == ("taint wirewatch.io/interconnect:NoSchedule",)

@@ -19,7 +19,7 @@ FLEET = (
     node("a", "failed", taints=[OURS], marked=mark()), node("b"), node("c", since=700.0),
     node("d", "ok", taints=[OURS], marked=mark()), node("e", "failed", since=90.0),
 )  # fmt: skip
-PLAN = decide(FLEET, settings(budget=BudgetSection(cluster=3, pool=9, rack=9)), NOW)
+PLAN = decide(FLEET, settings(budget=BudgetSection(cluster=3, pool=9, rack=9, stock=1000)), NOW)
 
 
 def series(report: ControllerReport) -> dict[str, float]:
@@ -41,6 +41,7 @@ def test_a_leader_reports_what_is_out_due_and_refused() -> None:
     assert (
         told["controller_budget_used['cluster', '']"] == told["controller_budget_limit['cluster', '']"] == 3
     )
+    assert (told["controller_stock_used['cluster', '']"], told["controller_stock_limit"]) == (3, 1000)
 
 
 def test_only_what_stands_is_out_and_only_a_rack_in_use_has_a_budget() -> None:
@@ -50,12 +51,13 @@ def test_only_what_stands_is_out_and_only_a_rack_in_use_has_a_budget() -> None:
         node("c", "ok", labels={RACK: "r3"}), node("d", "ok", since=90.0, marked=mark()),
     )  # fmt: skip
     steps = {(NodeStep.FORGET, RequestResult.FORBIDDEN): 2}
-    plan = decide(fleet, settings(budget=BudgetSection(cluster=9, pool=9, rack=1)), NOW)
+    plan = decide(fleet, settings(budget=BudgetSection(cluster=9, pool=9, rack=1, stock=1000)), NOW)
     told = series(ControllerReport(dry_run=False, leader=True, plan=plan, steps=steps))
     assert told["controller_nodes_out"] == 0
     assert told["controller_refused['overruled']"] == 1
     assert {name for name in told if "'rack'" in name} == {
         "controller_budget_used['rack', 'r2']", "controller_budget_limit['rack', 'r2']",
+        "controller_stock_used['rack', 'r2']",
     }  # fmt: skip
     assert {name: value for name, value in told.items() if name.startswith("controller_steps_total")} == {
         "controller_steps_total['take_out', 'ok']": 0,
@@ -129,7 +131,7 @@ def test_an_event_says_what_is_done_or_in_a_dry_run_what_would_be() -> None:
     )
     assert said["d"][:2] == ("Normal", "InterconnectGivenBack")
     assert said["b"][1] == "InterconnectBudgetUsed"
-    assert "cluster: 3 of 5 nodes out of use, 3 may be" in said["b"][2]
+    assert "cluster: 3 of 5 nodes taken out within an hour, 3 may be" in said["b"][2]
     (due,) = [one for one in PLAN.decisions if one.node.name == "c"]
     dry = words(due, NodeMeasure.TAINT, dry_run=True)
     assert dry[2].startswith("dry run: would be tainted")

@@ -138,3 +138,15 @@ def test_a_folder_that_is_removed_under_a_daemon_is_made_again_and_one_that_is_r
         (tmp_path / "moved").rename(folder)
         until(lambda: "agent.unwritten" not in running.get("/health").text)
         assert running.terminate()[0] == 0
+
+
+def test_a_brake_of_slurm_s_scripts_that_holds_is_a_metric_while_it_does(tmp_path: Path) -> None:
+    brake = tmp_path / "brake"
+    with Daemon(("--replay", NODE), tmp_path, f'{FAST}[slurm]\nbrake = "{brake}"\n') as running:
+        running.wait("/metrics", "wirewatch_agent_cpu_seconds_total")
+        assert "wirewatch_brake_active{" not in running.get("/metrics").text
+        brake.write_text("rack\nnot fit for jobs, but in use\n", "ascii")
+        running.wait("/metrics", 'wirewatch_brake_active{scope="rack"} 1')
+        brake.unlink()
+        until(lambda: "wirewatch_brake_active{" not in running.get("/metrics").text)
+        assert running.terminate()[0] == 0

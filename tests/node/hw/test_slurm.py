@@ -22,6 +22,7 @@ from wirewatch.hw.slurm import (
     SystemSlurm,
     gone,
     gpu_numbers,
+    held_by,
     in_hostlist,
     parse_job,
     parse_node,
@@ -677,3 +678,23 @@ def test_nothing_is_asked_after_the_deadline() -> None:
     said = Said()
     found = asked(said, name="gpu-a", deadline=0.0)
     assert (found, said.asked) == (Absent(Why.TIMEOUT, "Slurm did not answer within 0 s"), [])
+
+
+@each(
+    ("text", "held"),
+    [
+        ("rack\nnot fit for jobs, but in use\n", "rack"), ("stock\n", "stock"), ("pool", "pool"),
+        ("", "unknown"), ("Rack\n", "unknown"), ("\x00\xff", "unknown"), (None, ""),
+    ],
+)  # fmt: skip
+def test_what_the_brake_of_the_scripts_holds_by(tmp_path: Path, text: str | None, held: str) -> None:
+    file = tmp_path / "brake"
+    if text is not None:
+        file.write_text(text, "utf-8")
+    assert held_by(str(file)) == held
+    file.unlink(missing_ok=True)
+
+
+def test_a_brake_that_cannot_be_read_holds_and_one_that_is_not_looked_for_does_not(tmp_path: Path) -> None:
+    assert held_by(str(tmp_path)) == "unknown"
+    assert held_by("") == ""
