@@ -20,8 +20,10 @@ from tools.promql import selectors
 from wirewatch.hw.overlay import Overlay, load_overlay
 from wirewatch.server.exposition import Exposition
 
-WELL, DARK = "", "dark"
-"""In place of a fault's name: no fault, and an agent that is not heard."""
+WELL, DARK, LOOP = "", "dark", "loop"
+"""In place of a fault's name: no fault, an agent that is not heard, and one that is killed again and again."""
+PERIOD = squeezed(43.0)
+"""Seconds from one start of an agent in a loop to the next; in the first half of them it does not answer."""
 _LINE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 _EPOCH = 1e9
 
@@ -45,8 +47,8 @@ class Text:
         self._lines = [one.groups(default="") for one in found if one and one[1] in asked()]
         self._last: tuple[int, bytes] = (0, b"")
 
-    def now(self) -> bytes:
-        """The text, made again once a second."""
+    def now(self, started: float) -> bytes:
+        """The text of an agent that started then (Unix seconds), made again once a second."""
         second = int(time.time())
         if self._last[0] != second:
             lines = (
@@ -54,7 +56,7 @@ class Text:
                 for name, labels, value in self._lines
             )
             self._last = (second, "".join(lines).encode())
-        return self._last[1]
+        return b"%bprocess_start_time_seconds %.3f\n" % (self._last[1], started)
 
 
 def _overlay(fault: str) -> Overlay:
@@ -84,8 +86,11 @@ class _Answers(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         # Prometheus asks again when it has its answer, in one packet.
         cluster, node = data.split(b" ", 2)[1].decode().strip("/").split("/")
-        name = self._fault(cluster, node)
-        body = b"" if name == DARK else self._texts[name].now()
+        name, started = self._fault(cluster, node), 0.0
+        if name == LOOP:
+            starts, part = divmod(time.time() / PERIOD, 1.0)
+            name, started = (WELL if part >= 0.5 else DARK), starts * PERIOD
+        body = b"" if name == DARK else self._texts[name].now(started)
         status = b"503 Service Unavailable" if name == DARK else b"200 OK"
         head = b"HTTP/1.1 %b\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: %d\r\n\r\n"
         self._transport.write(head % (status, len(body)) + body)
