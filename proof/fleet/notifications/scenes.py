@@ -87,7 +87,7 @@ SCENES = (
     Scene("loop", "an agent is killed every 43 s for an hour, and answers half of the time",
           (Event(LOOP, (7,), lasts=HOUR),), 0, 1),
     Scene("rollout", "a driver that makes collectives slow is rolled out: all nodes, one every 22 s",
-          (Event("probe-slow", _ACROSS, spread=12 * MINUTE),), 1, 1),
+          (Event("probe-slow", _ACROSS, spread=12 * MINUTE),), 2, 1),
     Scene("crash", "the same on all nodes within a minute, each with a failed fabric besides",
           (Event("probe-slow+fabric-not-registered", _ACROSS),), 1, 1),
     Scene("blind", "a network policy cuts off Prometheus: no agent is heard", (Event(DARK, _EVERY),), 1),
