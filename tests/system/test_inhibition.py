@@ -125,7 +125,7 @@ LAST = [
             {"WirewatchCollectorFailing", "WirewatchFleetBlind", "WirewatchProbeStale"},
         ),
         ([alert("WirewatchTopologyDrift", "critical", NODE)], {"WirewatchTopologyDrift"}),
-        # A finding that is listed with others is reported once: not another on its node, nor the same elsewhere.
+        # A finding that is listed is reported once; another on its node, and the same elsewhere, is heard.
         (
             [
                 alert("WirewatchSharedOnset", "critical", {**AT, **PORT, **LISTED}),

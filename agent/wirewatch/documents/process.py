@@ -1,4 +1,4 @@
-"""Series of the process itself: its start, what it wrote to its log, and if its configuration was read again."""
+"""Series of the process itself: its start, its log, and whether its configuration was read again."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -60,7 +60,7 @@ class Fleet(Prometheus):
 
     def scraped(self) -> float:
         """The part of the scrapes that came, of nodes that nothing happens to."""
-        return self.query('max(avg by (cluster) (avg_over_time(up[10m])))')[0][1]
+        return self.query("max(avg by (cluster) (avg_over_time(up[10m])))")[0][1]
 
 
 class Play:
@@ -111,9 +111,7 @@ def main() -> int:
     return 1 if troubles else 0
 
 
-def _run(
-    folder: Path, texts: Mapping[str, Text], scenes: Sequence[Scene]
-) -> tuple[list[Counted], float]:
+def _run(folder: Path, texts: Mapping[str, Text], scenes: Sequence[Scene]) -> tuple[list[Counted], float]:
     rules = shipped_rules()
     ages = recorded_ages(rules)
     files = []

@@ -64,7 +64,7 @@ def test_targets_without_labels_have_a_name_alone() -> None:
 
 
 def test_an_agent_says_when_it_started() -> None:
-    lines = Text(WELL).now(17.5).decode().splitlines()
+    lines = Text(WELL).now(17.5, 0.0).decode().splitlines()
     assert lines[-1] == "process_start_time_seconds 17.500"
     assert len(lines) > 50
 

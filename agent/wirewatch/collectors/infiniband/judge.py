@@ -259,8 +259,8 @@ def _flapping(
 ) -> PortMemory:  # fmt: skip
     """The port with one more outage if one is over, unless it was `excused`.
 
-    An outage is what lies between two polls with an active port: down in one or more polls, or so short that its
-    wire alone counted it.
+    An outage lies between two polls with an active port: the port was down in a poll, or only its counter says
+    that it was.
     """
     outages = tuple(one for one in known.outages if mono - one.end < policy.flap_window)
     down_since, flapped = known.down_since, known.flapped

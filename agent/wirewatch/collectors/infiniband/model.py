@@ -108,7 +108,7 @@ class InfinibandPolicy(Strict):
     flaps: int = 3
     """How many outages within `flap_window` make a port flapping."""
     flap_seconds: float = 25.0
-    """How long so many of them must last for the port to be FAILED, as gpud has it; else DEGRADED. [seconds]"""
+    """How long so many of them must last for the port to be FAILED, as gpud has it. [seconds]"""
     flap_window: float = 43200.0
     """The time in which they are counted. [seconds]"""
     sibling_ratio: float = 0.75
@@ -268,8 +268,8 @@ class PortMemory:
     `best`: its highest rate while active, with so many `lanes`.
     `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
     `stuck`: those that reached it since. `grace`: what it has spent of the time that coming up may take.
-    `accepted`: an operator has said that it is as it should be. `down_since`: when an outage was first seen that
-    is not over; `outages`: the ends of those that are, and for how long each was seen.
+    `accepted`: an operator has said that it is as it should be. `down_since`: when an outage that is not over was
+    first seen; `outages` are over.
     """
 
     last: PortReading
