@@ -51,7 +51,7 @@ class Text:
         self._last: tuple[int, bytes] = (0, b"")
 
     def now(self, started: float, since: float) -> bytes:
-        """The text of an agent with this start and begin of its findings (Unix seconds); made once a second."""
+        """The text of an agent with this start and begin of findings (Unix seconds); made once a second."""
         second = int(time.time())
         if self._last[0] != second:
             lines = (

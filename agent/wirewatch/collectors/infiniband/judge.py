@@ -259,7 +259,7 @@ def _flapping(
 ) -> PortMemory:  # fmt: skip
     """The port with one more outage if one is over, unless it was `excused`.
 
-    An outage lies between two polls with an active port: the port was down in a poll, or only its counter says
+    An outage lies between two polls with an active port: it was down in a poll, or only its counter says
     that it was.
     """
     outages = tuple(one for one in known.outages if mono - one.end < policy.flap_window)

@@ -268,8 +268,8 @@ class PortMemory:
     `best`: its highest rate while active, with so many `lanes`.
     `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
     `stuck`: those that reached it since. `grace`: what it has spent of the time that coming up may take.
-    `accepted`: an operator has said that it is as it should be. `down_since`: when an outage that is not over was
-    first seen; `outages` are over.
+    `accepted`: an operator has said that it is as it should be. `down_since`: when an outage that is not
+    over was first seen; `outages` are over.
     """
 
     last: PortReading
