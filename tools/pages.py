@@ -149,7 +149,7 @@ def _table(title: str, about: str, metrics: tuple[Metric, ...]) -> Iterator[str]
     yield "| metric | type | tier | labels | meaning | unproven on hardware |"
     yield "|---|---|---|---|---|---|"
     for metric in metrics:
-        labels, name = ", ".join(f"`{label}`" for label in metric.labels), f"`wirewatch_{metric.name}`"
+        labels, name = ", ".join(f"`{label}`" for label in metric.labels), f"`{metric.exposed}`"
         cells = (name, metric.kind.value, metric.tier.value, labels, metric.help, metric.unproven)
         yield f"| {' | '.join(cells)} |"
     yield ""

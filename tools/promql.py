@@ -16,7 +16,7 @@ from wirewatch.server import reload as web
 from wirewatch_fleet.controller import report as controller
 
 Labels = frozenset[str]
-TARGET: Labels = frozenset({"cluster", "node", "rack", "leaf", "job", "instance"})
+TARGET: Labels = frozenset({"cluster", "node", "rack", "leaf", "pool", "job", "instance"})
 """Labels that a target gets: by relabelling, as deploy/prometheus does, all but the last two."""
 FOREIGN: Mapping[str, Labels] = {"up": TARGET, "kube_node_status_capacity": TARGET | {"resource", "unit"}}
 """Series of others: Prometheus' own, and those of kube-state-metrics."""
@@ -37,7 +37,7 @@ def exported() -> dict[str, Labels]:
         controller.METRICS,
         *(one.metrics for one in components()),
     )
-    return {f"wirewatch_{metric.name}": frozenset(metric.labels) | TARGET for metric in metrics}
+    return {metric.exposed: frozenset(metric.labels) | TARGET for metric in metrics}
 
 
 def labels_of(query: str, series: Mapping[str, Labels]) -> Labels:
@@ -53,7 +53,7 @@ def labels_of(query: str, series: Mapping[str, Labels]) -> Labels:
 def recorded(rules: Iterable[tuple[str, str, Collection[str]]]) -> dict[str, Labels]:
     """All series that there are once these rules (name, query, labels added) have run, in their order.
 
-    A rule that reads its own last result is taken to have the labels that it groups by.
+    A rule that reads its own last result has the labels that `_of_itself` finds.
 
     Raises:
         ValueError: see `labels_of`.
@@ -62,12 +62,25 @@ def recorded(rules: Iterable[tuple[str, str, Collection[str]]]) -> dict[str, Lab
     series = {**exported(), **FOREIGN}
     for name, query, added in rules:
         itself = any(selector.name == name for selector in selectors(query))
-        assumed = {**series, name: _grouped(query)} if itself else series
-        made = labels_of(query, assumed) | frozenset(added)
-        if made != assumed.get(name, made):
-            raise BadQueryError(f"{name} has other labels than before: {sorted(made)}")
-        series[name] = made
+        made = frozenset(added)
+        series[name] = made | (_of_itself(name, query, series, made) if itself else labels_of(query, series))
     return series
+
+
+def _of_itself(name: str, query: str, series: Mapping[str, Labels], added: Labels) -> Labels:
+    """Labels that a rule makes of its own last result: those it groups by, or those of the other series."""
+    others = (series[one.name] for one in selectors(query) if one.name in series and one.name != name)
+    told = ""
+    for assumed in (_grouped(query), frozenset(chain.from_iterable(others))):
+        try:
+            made = labels_of(query, {**series, name: assumed}) | added
+        except BadQueryError as error:
+            told = told or str(error)
+            continue
+        if made == assumed:
+            return made
+        told = f"{name} has other labels than before: {sorted(made)}"
+    raise BadQueryError(told)
 
 
 def _grouped(query: str) -> Labels:
@@ -127,6 +140,8 @@ def _aggregated(expr: ast.AggregateExpr, series: Mapping[str, Labels]) -> Labels
     named = frozenset(expr.modifier.labels)
     _need(named, inner, expr.prettify())
     by = expr.modifier.type == ast.AggModifierType.By
+    if str(expr.op) == "count_values":
+        named |= {_text(expr.param)}
     if str(expr.op) in {"topk", "bottomk"}:
         return inner
     return named if by else inner - named

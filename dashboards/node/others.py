@@ -36,7 +36,7 @@ def others(boards: Iterable[Dashboard]) -> tuple[Row, ...]:
         _panel(metric)
         for one in components()
         for metric in one.metrics
-        if not metric.undrawn and f"wirewatch_{metric.name}" not in shown
+        if not metric.undrawn and metric.exposed not in shown
     )
     if not panels:
         return ()

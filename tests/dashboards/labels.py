@@ -38,7 +38,7 @@ def catalogue() -> Mapping[str, Metric]:
         *series.METRICS, *process.METRICS, *web.METRICS, *condition.METRICS, *controller.METRICS,
         *(metric for one in components() for metric in one.metrics),
     ]  # fmt: skip
-    return {f"wirewatch_{metric.name}": metric for metric in families}
+    return {metric.exposed: metric for metric in families}
 
 
 @cache

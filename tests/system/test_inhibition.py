@@ -20,7 +20,8 @@ Labels = Mapping[str, str]
 NODE = {"cluster": "lab", "node": "gpu-17"}
 RACK = {"cluster": "lab", "rack": "r01"}
 AT = {**NODE, **RACK, "leaf": "l1"}
-PORT = {"rule": "infiniband.port_down"}
+PORT = {"rule": "infiniband.port_down", "device": "mlx5_3", "port": "1"}
+LISTED = {"device_class": "mlx", "onset": "1764390000", "scope": "leaf l1"}
 GPU = {**NODE, "gpu": "2", "uuid": "GPU-2"}
 
 
@@ -118,45 +119,55 @@ LAST = [
                 alert("WirewatchNodeUnknown", "ticket", NODE),
                 alert("WirewatchFleetBlind", "critical", {"cluster": "lab"}),
                 alert("WirewatchAgentDown", "ticket", {**NODE, "node": "gpu-18"}),
+                alert("WirewatchAgentRestarting", "ticket", {**NODE, "node": "gpu-19"}),
                 alert("WirewatchProbeStale", "ticket", {**NODE, "node": "gpu-18"}),
             ],
             {"WirewatchCollectorFailing", "WirewatchFleetBlind", "WirewatchProbeStale"},
         ),
         ([alert("WirewatchTopologyDrift", "critical", NODE)], {"WirewatchTopologyDrift"}),
+        # A finding that is listed is reported once; another on its node, and the same elsewhere, is heard.
         (
             [
-                alert("WirewatchRackOrLeafFault", "critical", {**RACK, **PORT}),
-                alert("WirewatchRackOrLeafFault", "ticket", {**RACK, **PORT}),
+                alert("WirewatchSharedOnset", "critical", {**AT, **PORT, **LISTED}),
+                alert("WirewatchSharedOnset", "ticket", {**AT, **PORT, **LISTED}),
                 alert("WirewatchPortDown", "critical", {**AT, **PORT}),
                 alert("WirewatchXidReboot", "critical", {**GPU, **RACK, "leaf": "l1", "rule": "xid.79"}),
-                alert("WirewatchFabric", "critical", {**NODE, "rack": "r02", "rule": "fabric.state"}),
+                alert("WirewatchFabric", "critical", {**AT, "node": "gpu-18", "rule": "fabric.state"}),
+                alert("WirewatchCapacityLow", "ticket", {"cluster": "lab"}),
+            ],
+            {"WirewatchSharedOnset", "WirewatchXidReboot", "WirewatchFabric", "WirewatchCapacityLow"},
+        ),
+        (
+            [
+                alert("WirewatchSharedOnset", "critical", {**AT, **PORT, **LISTED}),
+                alert("WirewatchPortDown", "critical", {**AT, **PORT, "port": "2"}),
+                alert("WirewatchPortSlow", "critical", {**AT, **PORT, "node": "gpu-19"}),
+            ],
+            {"WirewatchSharedOnset", "WirewatchPortDown", "WirewatchPortSlow"},
+        ),
+        (
+            [
+                alert("WirewatchSharedOnset", "ticket", {**AT, **PORT, **LISTED}),
+                alert("WirewatchPortDown", "critical", {**AT, **PORT, "node": "gpu-18"}),
+                alert("WirewatchPortErrors", "ticket", {**AT, **PORT}),
+            ],
+            {"WirewatchSharedOnset", "WirewatchPortDown"},
+        ),
+        (
+            [
+                alert("WirewatchSharedOnset", "ticket", {**AT, **PORT, **LISTED}),
+                alert("WirewatchPortDown", "critical", {**AT, **PORT}),
+            ],
+            {"WirewatchPortDown"},
+        ),
+        (
+            [
+                alert("WirewatchSharedOnset", "critical", {**AT, **PORT, **LISTED}),
+                alert("WirewatchSharedOnset", "critical", {**AT, **LISTED, "rule": "topology.port"}),
                 alert("WirewatchRackOrLeafSilent", "critical", RACK),
                 alert("WirewatchAgentDown", "ticket", {"cluster": "lab", "node": "gpu-20", "rack": "r01"}),
             ],
-            {
-                "WirewatchRackOrLeafFault",
-                "WirewatchXidReboot",
-                "WirewatchFabric",
-                "WirewatchRackOrLeafSilent",
-            },
-        ),
-        (
-            [
-                alert("WirewatchRackOrLeafFault", "ticket", {"cluster": "lab", "leaf": "l1", **PORT}),
-                alert("WirewatchPortDown", "critical", {**AT, **PORT}),
-                alert("WirewatchPortErrors", "ticket", {**AT, **PORT, "node": "gpu-19"}),
-            ],
-            {"WirewatchRackOrLeafFault", "WirewatchPortDown"},
-        ),
-        (
-            [
-                alert("WirewatchRuleWidespread", "critical", {"cluster": "lab", **PORT}),
-                alert("WirewatchCapacityLow", "critical", {"cluster": "lab"}),
-                alert("WirewatchPortDown", "critical", {**NODE, **PORT}),
-                alert("WirewatchGPULost", "critical", {**GPU, "rule": "gpu.lost"}),
-                alert("WirewatchPortSlow", "critical", {**NODE, **PORT, "cluster": "desk"}),
-            ],
-            {"WirewatchRuleWidespread", "WirewatchGPULost", "WirewatchPortSlow"},
+            {"WirewatchSharedOnset", "WirewatchRackOrLeafSilent"},
         ),
         # One cluster, which has no name.
         (

@@ -163,7 +163,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family: `name` without the `wirewatch_` prefix, as it stands in /metrics.
+    """One metric family: `name` without the `wirewatch_` prefix of /metrics, which `exposed` has.
 
     `unit` is the end of the name where that is none of `core.declared.UNITS`, such as `rpm`.
     `unproven` says what of it was never seen on real hardware; empty when all was. `panel` is how a dashboard
@@ -184,6 +184,11 @@ class Metric:
 
     def __post_init__(self) -> None:
         refuse(metric_faults(self))
+
+    @property
+    def exposed(self) -> str:
+        """The name in /metrics; `process_` begins the names that programs of any kind share."""
+        return self.name if self.name.startswith("process_") else f"wirewatch_{self.name}"
 
     def sample(self, value: float, *labels: str) -> "Sample":
         """Return a sample of this family.

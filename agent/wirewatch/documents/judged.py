@@ -23,7 +23,6 @@ from wirewatch.documents.health import (
 )
 from wirewatch.documents.jobs import ExplainedJob, JobsDocument
 from wirewatch.documents.state import (
-    PREFIX,
     CollectorState,
     FindingsDocument,
     HintKind,
@@ -192,7 +191,7 @@ def _collector(component: core.Component, state: NodeState) -> CollectorState:
 def series_of(sample: types.Sample) -> Series:
     """Return a sample for a document."""
     labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
-    return Series(f"{PREFIX}{sample.metric.name}", labels, sample.value)
+    return Series(sample.metric.exposed, labels, sample.value)
 
 
 def hints_of(state: NodeState) -> list[ReportedHint]:

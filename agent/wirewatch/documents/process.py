@@ -1,4 +1,4 @@
-"""Series of the process itself: what it wrote to its log, and whether its configuration was read again."""
+"""Series of the process itself: its start, its log, and whether its configuration was read again."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,17 +31,25 @@ RELOADED_AT = family(
     "When it was last read and could be used: at the start, or at SIGHUP.",
     undrawn="a configuration that nobody changes is read once",
 )
-METRICS = (LOGGED, LEFT_OUT, RELOADED, RELOADED_AT)
+STARTED = family(
+    "process_start_time_seconds",
+    (),
+    "When the agent's process started; another value is a restart. The name is that of every program.",
+    undrawn="the alert WirewatchAgentRestarting counts its changes",
+    tier=Tier.CORE,
+)
+METRICS = (LOGGED, LEFT_OUT, RELOADED, RELOADED_AT, STARTED)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessReport:
-    """Messages by level, those left out, and the last reading of the configuration (Unix seconds)."""
+    """Messages by level and left out; the last reading of the configuration, and the start (Unix seconds)."""
 
     logged: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0))
     left_out: int = 0
     reloaded: bool = True
     reloaded_at: float = 0.0
+    started: float = 0.0
 
 
 class ProcessCounts:
@@ -50,7 +58,8 @@ class ProcessCounts:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._lock = Lock()
-        self.report = ProcessReport(reloaded_at=now())
+        at = now()
+        self.report = ProcessReport(reloaded_at=at, started=at)
 
     def logged(self, level: str) -> None:
         """One more message of this level; of none of LEVELS, it counts as the lowest."""
@@ -82,3 +91,4 @@ def samples(report: ProcessReport) -> Iterator[Sample]:
     yield LEFT_OUT.sample(report.left_out)
     yield RELOADED.sample(report.reloaded)
     yield RELOADED_AT.sample(report.reloaded_at)
+    yield STARTED.sample(report.started)

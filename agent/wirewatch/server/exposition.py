@@ -15,7 +15,6 @@ from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Kind, Sample, Tier
 from wirewatch.documents import process, series
 from wirewatch.documents.process import ProcessReport
-from wirewatch.documents.state import PREFIX
 from wirewatch.kubernetes import apiserver
 from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.server import reload
@@ -34,10 +33,10 @@ def family(samples: Sequence[Sample]) -> Metric:
     """Return the family of one metric's samples; info is a gauge of 1: the text format has no such type."""
     metric = samples[0].metric
     kind = "counter" if metric.kind is Kind.COUNTER else "gauge"
-    made = Metric(PREFIX + metric.name.removesuffix("_total"), metric.help, kind)
+    made = Metric(metric.exposed.removesuffix("_total"), metric.help, kind)
     for sample in samples:
         labels = dict(zip(metric.labels, sample.labels, strict=True))
-        made.add_sample(PREFIX + metric.name, labels, sample.value)
+        made.add_sample(metric.exposed, labels, sample.value)
     return made
 
 

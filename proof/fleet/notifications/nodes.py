@@ -20,8 +20,11 @@ from tools.promql import selectors
 from wirewatch.hw.overlay import Overlay, load_overlay
 from wirewatch.server.exposition import Exposition
 
-WELL, DARK = "", "dark"
-"""In place of a fault's name: no fault, and an agent that is not heard."""
+WELL, DARK, LOOP = "", "dark", "loop"
+"""In place of a fault's name: no fault, an agent that is not heard, one that is killed again and again."""
+PERIOD = squeezed(43.0)
+"""Seconds from one start of an agent in a loop to the next; in the first half of them it does not answer."""
+SINCE = "wirewatch_finding_since_timestamp_seconds"
 _LINE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 _EPOCH = 1e9
 
@@ -42,11 +45,13 @@ class Text:
         text = Exposition("replay").render(daemon.judged).text.decode()
         self._made = daemon.clock.now()
         found = (_LINE.match(line) for line in text.splitlines())
-        self._lines = [one.groups(default="") for one in found if one and one[1] in asked()]
+        lines = [one.groups(default="") for one in found if one and one[1] in asked()]
+        self._lines = [one for one in lines if one[0] != SINCE]
+        self._found = [labels for name, labels, _ in lines if name == SINCE]
         self._last: tuple[int, bytes] = (0, b"")
 
-    def now(self) -> bytes:
-        """The text, made again once a second."""
+    def now(self, started: float, since: float) -> bytes:
+        """The text of an agent with this start and begin of findings (Unix seconds); made once a second."""
         second = int(time.time())
         if self._last[0] != second:
             lines = (
@@ -54,7 +59,8 @@ class Text:
                 for name, labels, value in self._lines
             )
             self._last = (second, "".join(lines).encode())
-        return self._last[1]
+        found = "".join(f"{SINCE}{labels} {since:.3f}\n" for labels in self._found)
+        return b"%b%bprocess_start_time_seconds %.3f\n" % (self._last[1], found.encode(), started)
 
 
 def _overlay(fault: str) -> Overlay:
@@ -74,8 +80,11 @@ def _at(name: str, value: str, made: float, now: float) -> str:
 class _Answers(asyncio.Protocol):
     """Scrapes over one connection, one after the other."""
 
-    def __init__(self, texts: Mapping[str, Text], fault: Callable[[str, str], str]) -> None:
-        self._texts, self._fault = texts, fault
+    def __init__(
+        self, texts: Mapping[str, Text], fault: Callable[[str, str], str],
+        since: dict[tuple[str, str, str], float],
+    ) -> None:  # fmt: skip
+        self._texts, self._fault, self._since = texts, fault, since
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
@@ -84,8 +93,15 @@ class _Answers(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         # Prometheus asks again when it has its answer, in one packet.
         cluster, node = data.split(b" ", 2)[1].decode().strip("/").split("/")
-        name = self._fault(cluster, node)
-        body = b"" if name == DARK else self._texts[name].now()
+        name, started = self._fault(cluster, node), 0.0
+        if name == LOOP:
+            starts, part = divmod(time.time() / PERIOD, 1.0)
+            name, started = (WELL if part >= 0.5 else DARK), starts * PERIOD
+        body = (
+            b""
+            if name == DARK
+            else self._texts[name].now(started, self._since.setdefault((cluster, node, name), time.time()))
+        )
         status = b"503 Service Unavailable" if name == DARK else b"200 OK"
         head = b"HTTP/1.1 %b\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: %d\r\n\r\n"
         self._transport.write(head % (status, len(body)) + body)
@@ -95,7 +111,7 @@ class Nodes:
     """Answers `/CLUSTER/NODE` with what `fault` says of that node at this moment; ends with the block."""
 
     def __init__(self, texts: Mapping[str, Text], fault: Callable[[str, str], str]) -> None:
-        self._answers = partial(_Answers, texts, fault)
+        self._answers = partial(_Answers, texts, fault, {})
         self._loop = asyncio.new_event_loop()
         server = self._loop.run_until_complete(self._loop.create_server(self._answers, "127.0.0.1", 0))
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"

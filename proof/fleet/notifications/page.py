@@ -35,8 +35,8 @@ class Counted:
 def counted(
     scene: Scene, fired: int, calls: Sequence[Notification], start: float
 ) -> Counted:  # fmt: skip
-    """What came for this cluster with something that fires; `start` in Unix seconds."""
-    mine = [one for one in calls if one.group.get("cluster") == scene.cluster and one.firing]
+    """What came for this cluster in which something fires anew; `start` in Unix seconds."""
+    mine = [one for one in _news(calls) if one.group.get("cluster") == scene.cluster]
     pages = [one for one in mine if one.receiver == "page"]
     first = pages[0] if pages else None
     says = "; ".join(dict.fromkeys(one.annotations["summary"] for one in first.firing)) if first else ""
@@ -44,6 +44,17 @@ def counted(
         scene, fired, len(pages), sum(one.receiver == "ticket" for one in mine),
         None if first is None else first.at - start, says,
     )  # fmt: skip
+
+
+def _news(calls: Sequence[Notification]) -> Iterator[Notification]:
+    """Messages without those that say only what is over."""
+    before: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+    for one in calls:
+        group = (one.receiver, *sorted(one.group.items()))
+        fires = {tuple(sorted(notice.labels.items())) for notice in one.firing}
+        if fires - before.get(group, set()):
+            yield one
+        before[group] = fires
 
 
 def page(results: Sequence[Counted], seconds: float) -> str:

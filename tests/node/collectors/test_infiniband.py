@@ -114,7 +114,7 @@ def test_a_rate_that_the_operator_expects_is_the_measure() -> None:
     assert node.rules() == {("infiniband.port_slow", "mlx5_0 port 1"): FAILED}
 
 
-def test_three_flaps_of_half_a_minute_within_half_a_day_are_a_fault_and_short_ones_are_not() -> None:
+def test_three_outages_within_half_a_day_are_noticed_and_are_failed_if_they_are_long() -> None:
     node = watched(1)
     node.poll()
 
@@ -124,17 +124,39 @@ def test_three_flaps_of_half_a_minute_within_half_a_day_are_a_fault_and_short_on
         node.files.set("mlx5_0", state="4: ACTIVE", phys_state="5: LinkUp")
         node.poll(5)
 
-    for _ in range(4):
-        flap(1)
-    assert node.series("rdma_port_flaps_total") == [0]
     for count in (1, 2):
-        flap(2)
+        flap(1)
         assert node.series("rdma_port_flaps_total") == [count]
         assert node.rules() == {}
-    flap(2)
+    for _ in range(3):
+        flap(1)
+        assert node.rules() == {("infiniband.port_flapping", "mlx5_0 port 1"): DEGRADED}
+    assert "5 times within 12 h, 0 of them for 25 s or longer" in node.component.findings[0].evidence
+    for _ in range(3):
+        flap(2)
     assert node.rules() == {("infiniband.port_flapping", "mlx5_0 port 1"): FAILED}
     node.poll(2, every=43200.0)
     assert node.rules() == {}
+
+
+def test_an_outage_that_no_poll_sees_counts_by_the_counter_of_its_wire() -> None:
+    node = watched(1)
+    node.poll()
+    for count in (1, 2, 3):
+        node.files.set("mlx5_0", counters__link_downed=str(count))
+        node.poll(2)
+        assert node.series("rdma_port_flaps_total") == [count]
+    assert node.rules()["infiniband.port_flapping", "mlx5_0 port 1"] is DEGRADED
+
+
+def test_an_outage_that_poll_and_counter_see_is_one() -> None:
+    node = watched(1)
+    node.poll()
+    node.files.set("mlx5_0", state="1: DOWN", phys_state="2: Polling", counters__link_downed="1")
+    node.poll()
+    node.files.set("mlx5_0", state="4: ACTIVE", phys_state="5: LinkUp", counters__link_downed="2")
+    node.poll(2)
+    assert node.series("rdma_port_flaps_total") == [1]
 
 
 @each(

@@ -55,10 +55,8 @@ def test_openmetrics_is_served_to_who_asks_for_it(daemon: Daemon) -> None:
 
 
 def test_every_series_is_of_a_declared_metric_with_its_labels(daemon: Daemon) -> None:
-    declared = {f"wirewatch_{m.name}": set(m.labels) for c in components() for m in c.metrics}
-    declared |= {
-        f"wirewatch_{m.name}": set(m.labels) for m in (*series.METRICS, *reload.METRICS, *process.METRICS)
-    }
+    declared = {m.exposed: set(m.labels) for c in components() for m in c.metrics}
+    declared |= {m.exposed: set(m.labels) for m in (*series.METRICS, *reload.METRICS, *process.METRICS)}
     for name, labels in daemon.get("/metrics").series():
         assert {label for label, _ in labels} == declared[name]
 

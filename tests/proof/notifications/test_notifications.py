@@ -1,13 +1,15 @@
 """Scenes of proof/fleet/notifications, how their messages are counted, and the page that is kept."""
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from proof.fleet.notifications.__main__ import in_service
-from proof.fleet.notifications.nodes import DARK, WELL
+from proof.fleet.notifications.nodes import DARK, WELL, Text
 from proof.fleet.notifications.page import PAGE, counted, page
-from proof.fleet.notifications.scenes import NODES, OVER, SCENES, Event, Scene, place
+from proof.fleet.notifications.scenes import OVER, SCENES, Event, Scene
 from proof.rehearsal.receiver import Notification, notification
 from proof.rehearsal.squeeze import squeezed
 from tests.rows import each
@@ -43,15 +45,35 @@ def test_a_fault_comes_node_by_node_and_ends(node: int, seconds: float, fault: s
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda one: one.cluster)
 def test_every_scene_is_over_in_the_end(scene: Scene) -> None:
-    assert {scene.fault_of(node, OVER) for node in range(1, NODES + 1)} == {WELL}
-    assert any(scene.fault_of(node, at) for node in range(1, NODES + 1) for at in range(0, int(OVER), 60))
+    every = range(1, scene.nodes + 1)
+    assert {scene.fault_of(node, scene.over) for node in every} == {WELL}
+    assert any(scene.fault_of(node, at) for node in every for at in range(0, int(scene.over), 10))
 
 
 def test_racks_are_whole_within_leaves() -> None:
     leaf_of: dict[str, str] = {}
-    for node in range(1, NODES + 1):
-        here = place(node)
+    for node in range(1, SCENE.nodes + 1):
+        here = SCENE.place(node)
         assert leaf_of.setdefault(here["rack"], here["leaf"]) == here["leaf"]
+
+
+def test_targets_without_labels_have_a_name_alone() -> None:
+    bare = replace(SCENE, labelled=False)
+    assert bare.place(3) == {"node": "gpu-03"}
+    assert set(SCENE.place(3)) == {"node", "rack", "leaf"}
+
+
+def test_an_agent_says_when_it_started() -> None:
+    lines = Text(WELL).now(17.5, 0.0).decode().splitlines()
+    assert lines[-1] == "process_start_time_seconds 17.500"
+    assert len(lines) > 50
+
+
+def test_faults_of_a_day_are_farther_apart_than_what_joins() -> None:
+    (day,) = [one for one in SCENES if one.cluster == "day"]
+    begins = [event.at for event in day.events]
+    assert min(after - before for before, after in pairwise(begins)) > squeezed(300.0)
+    assert len({node for event in day.events for node in event.nodes}) == day.pages == 30
 
 
 @pytest.mark.parametrize("seconds", [10.0, 900.0, 1800.0, OVER])

@@ -1,4 +1,4 @@
-"""InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, flaps, and where missing cards are."""
+"""InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, outages, and where missing cards are."""
 
 from collections.abc import Iterable, Iterator
 
@@ -64,7 +64,7 @@ CONGESTED = family(
 )  # fmt: skip
 FLAPS = family(
     "rdma_port_flaps_total", PORT,
-    "Times that the port was down for a while and came up again, since the agent started.", UNSEEN,
+    "Outages of the port that are over, since the agent started.", UNSEEN,
     tier=Tier.CORE,
 )  # fmt: skip
 SATURATED = family(

@@ -17,6 +17,7 @@ from wirewatch.collectors.infiniband.model import (
     LastingCard,
     LastingFabric,
     LastingPort,
+    Outage,
     PortKey,
     PortMemory,
     PortReading,
@@ -25,7 +26,6 @@ from wirewatch.collectors.infiniband.model import (
 from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
-    FAILED,
     STARTING,
     Rule,
     blind_finding,
@@ -33,7 +33,7 @@ from wirewatch.core.collector import (
     is_lost,
 )
 from wirewatch.core.rdma import Rate, gigabits
-from wirewatch.core.statistics import Streak, Window, streaks, usual
+from wirewatch.core.statistics import Streak, Window, delta, streaks, usual
 from wirewatch.core.tree import PciLink
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject, Why, value_or
 
@@ -41,7 +41,7 @@ PORT_DOWN = Rule("infiniband.port_down", STARTING, "PortDown")
 PORT_DISABLED = Rule("infiniband.port_disabled", DEGRADED, "PortDown")
 PORTS_MISSING = Rule("infiniband.ports_missing", STARTING, "PortDown")
 DEVICE_GONE = Rule("infiniband.device_gone", STARTING, "PortDown")
-PORT_FLAPPING = Rule("infiniband.port_flapping", FAILED, "PortFlapping")
+PORT_FLAPPING = Rule("infiniband.port_flapping", CONFIRMED, "PortFlapping")
 PORT_SLOW = Rule("infiniband.port_slow", STARTING, "PortSlow")
 CARD_PCIE = Rule("infiniband.pcie", CONFIRMED, "PortSlow")
 COUNTER_SATURATED = Rule("infiniband.counter_saturated", DEGRADED, "PortErrors")
@@ -221,8 +221,8 @@ def _remember(
     received = any(value_or(port.counters.get(path, 0), 0) for path in (WORDS[1], LINK_DOWNED.path))
     used = known.was_active or active or received
     pinned = expect.rdma_rate_bytes_per_second
-    flapped = _flapping(known, policy, mono, active=active, sure=sure, excused=excused)
-    new = _counted(flapped, port, policy, mono)
+    counted = _counted(known, port, policy, mono)
+    new = _flapping(counted, known, policy, mono, active=active, sure=sure, excused=excused)
     new = replace(
         new, last=last, grace=grace, was_active=used, best=best, lanes=max(known.lanes, port.running.lanes),
         expected=pinned or max(best, usually) or None, pinned=pinned is not None,
@@ -254,18 +254,30 @@ def _unlisted_port(known: PortMemory, card: RdmaIdentity | None) -> PortMemory:
 
 
 def _flapping(
-    known: PortMemory, policy: InfinibandPolicy, mono: float, *, active: bool, sure: bool, excused: bool
-) -> PortMemory:
-    """A port that was down for a while and is up again has flapped once, unless it was `excused`."""
-    flaps = tuple(t for t in known.flaps if mono - t < policy.flap_window)
+    new: PortMemory, known: PortMemory, policy: InfinibandPolicy, mono: float, *, active: bool, sure: bool,
+    excused: bool,
+) -> PortMemory:  # fmt: skip
+    """The port with one more outage if one is over, unless it was `excused`.
+
+    An outage lies between two polls with an active port: it was down in a poll, or only its counter says
+    that it was.
+    """
+    outages = tuple(one for one in known.outages if mono - one.end < policy.flap_window)
     down_since, flapped = known.down_since, known.flapped
-    if active and down_since is not None:
-        if mono - down_since >= policy.flap_seconds:
-            flaps, flapped = (*flaps, mono), flapped + 1
+    between = active and known.last.is_active and _went_down(known, new)
+    if active and (down_since is not None or between):
+        seconds = 0.0 if down_since is None else mono - down_since
+        outages, flapped = (*outages, Outage(mono, seconds)), flapped + 1
         down_since = None
     elif sure and not active and known.was_active and down_since is None and not excused:
         down_since = mono
-    return replace(known, flaps=flaps, flapped=flapped, down_since=down_since)
+    return replace(new, outages=outages, flapped=flapped, down_since=down_since)
+
+
+def _went_down(before: PortMemory, now: PortMemory) -> bool:
+    """Tell whether its counter says that the wire went down since it was last read."""
+    old, new = before.windows.get("link_downed"), now.windows.get("link_downed")
+    return bool(old and new and old.last is not None and delta(old.last, new.last or 0))
 
 
 def _counted(known: PortMemory, port: PortReading, policy: InfinibandPolicy, mono: float) -> PortMemory:
@@ -436,9 +448,14 @@ def _down(
         yield PORT_DOWN.finding(subject, evidence, Health.UNKNOWN, action)
     if port.was_active and port.last.switched_off and not port.last.is_active:
         yield PORT_DISABLED.finding(subject, f"{port.last.words}; was active", action=action)
-    if len(port.flaps) >= policy.flaps:
-        evidence = f"down and up again {len(port.flaps)} times within {policy.flap_window / 3600:g} h"
-        yield PORT_FLAPPING.finding(subject, evidence, action=FLAP_ACTION)
+    if len(port.outages) >= policy.flaps:
+        long = sum(one.seconds >= policy.flap_seconds for one in port.outages)
+        health = Health.FAILED if long >= policy.flaps else Health.DEGRADED
+        evidence = (
+            f"down and up again {len(port.outages)} times within {policy.flap_window / 3600:g} h, "
+            f"{long} of them for {policy.flap_seconds:g} s or longer"
+        )
+        yield PORT_FLAPPING.finding(subject, evidence, health, FLAP_ACTION)
 
 
 def _rate(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from wirewatch.core.collector import Options, Strict
 from wirewatch.core.machine import is_guid
@@ -105,9 +106,9 @@ class InfinibandPolicy(Strict):
     slow_ratio: float = 0.9
     """Least share of the expected rate. [share]"""
     flaps: int = 3
-    """How often a port must go down and up within `flap_window` to be flapping."""
+    """How many outages within `flap_window` make a port flapping."""
     flap_seconds: float = 25.0
-    """How long it must be down for that to count, as gpud has it. [seconds]"""
+    """How long so many of them must last for the port to be FAILED, as gpud has it. [seconds]"""
     flap_window: float = 43200.0
     """The time in which they are counted. [seconds]"""
     sibling_ratio: float = 0.75
@@ -253,6 +254,13 @@ class InfinibandReading:
     starting: bool = False
 
 
+class Outage(NamedTuple):
+    """An outage of a port that is over (monotonic seconds); `seconds`: 0 for less than one poll."""
+
+    end: float
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class PortMemory:
     """One port's past: monotonic seconds, bytes per second.
@@ -260,7 +268,8 @@ class PortMemory:
     `best`: its highest rate while active, with so many `lanes`.
     `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
     `stuck`: those that reached it since. `grace`: what it has spent of the time that coming up may take.
-    `accepted`: an operator has said that it is as it should be.
+    `accepted`: an operator has said that it is as it should be. `down_since`: when an outage that is not
+    over was first seen; `outages` are over.
     """
 
     last: PortReading
@@ -271,7 +280,7 @@ class PortMemory:
     expected: float | None = None
     pinned: bool = False
     down_since: float | None = None
-    flaps: tuple[float, ...] = ()
+    outages: tuple[Outage, ...] = ()
     flapped: int = 0
     streaks: Mapping[str, Streak] = field(default_factory=dict)
     windows: Mapping[str, Window] = field(default_factory=dict)
