@@ -33,6 +33,8 @@ FREE = {
     "/extraManifests[]",
     "/extraObjects[]",
     "/extraDeploy[]",
+    "/daemonset",
+    "/daemonSet",
     "/daemonsets",
 }
 """Objects whose keys and values are not ours to know; a map has a type for its values."""

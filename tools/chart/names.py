@@ -5,10 +5,13 @@ kube-prometheus-stack.
 """
 
 TAKEN = {
+    "labels": "commonLabels",
     "additionalLabels": "commonLabels",
     "additionalAnnotations": "commonAnnotations",
     "annotations": "daemonSetAnnotations",
     "daemonsetAnnotations": "daemonSetAnnotations",
+    "daemonset.annotations": "daemonSetAnnotations",
+    "daemonSet.annotations": "daemonSetAnnotations",
     "daemonsets.annotations": "daemonSetAnnotations",
     "daemonsetLabels": "daemonSetLabels",
     "daemonsets.labels": "daemonSetLabels",
@@ -36,11 +39,18 @@ TAKEN = {
     "lifecycle": "agent.lifecycle",
     "containerSecurityContext": "agent.securityContext",
     "podSecurityContext": "podSpec.securityContext",
+    "hostIPC": "podSpec.hostIPC",
+    "hostUsers": "podSpec.hostUsers",
+    "schedulerName": "podSpec.schedulerName",
+    "shareProcessNamespace": "podSpec.shareProcessNamespace",
+    "clusterName": "cluster",
+    "imagePullPolicy": "image.pullPolicy",
     "kubeletPath": "prober.podResources",
     "rollingUpdate": "updateStrategy.rollingUpdate",
     "image.pullSecrets": "imagePullSecrets",
     "image.sha": "image.digest",
     "service.enable": "service.enabled",
+    "service.port": "listen.port",
     "serviceMonitor.additionalLabels": "serviceMonitor.labels",
     "serviceMonitor.selector": "serviceMonitor.labels",
     "podMonitor.additionalLabels": "podMonitor.labels",
@@ -54,9 +64,16 @@ ANSWERED = {
     "securityContext": "podSecurityContext is the pod's, agent.securityContext a container's",
     "topologySpreadConstraints": "agents are on every node; see controller.topologySpreadConstraints",
     "hostPID": "it follows from prober.enabled",
-    "hostIPC": "podSpec.hostIPC",
-    "hostUsers": "podSpec.hostUsers",
     "replicaCount": "agents are on every node; see controller.replicas",
+    "service.clusterIP": "the Service is headless, and only names targets",
+    "service.internalTrafficPolicy": "the Service is headless, and only names targets",
+    "service.targetPort": "listen.port is of both",
+    "service.address": "listen.address and listen.port",
+    "serviceAccount.automountServiceAccountToken": "the token is a volume of the agent alone",
+    "hostPort": "listen.hostPort",
+    "logLevel": "agent.extraArgs: [--verbose]",
+    "extraEnvVarsCM": "agent.envFrom: [{configMapRef: {name: x}}]",
+    "extraEnvVarsSecret": "agent.envFrom: [{secretRef: {name: x}}]",
     "daemonsets": "tolerations, updateStrategy and maxUnavailable without `daemonsets`",
     "hostPaths": "prober.podResources is the kubelet's folder, gpu.folder the driver's",
     "extraHostVolumes": "extraVolumes, as Kubernetes has them: [{name: x, hostPath: {path: /x}}]",
@@ -67,6 +84,8 @@ ANSWERED = {
     "terminationMessageParams": "podSpec.containers: [{name: agent, terminationMessagePolicy: File}]",
     "releaseLabel": "serviceMonitor.labels.release and prometheusRule.labels.release",
     "prometheus": "serviceMonitor or podMonitor, and prometheusRule",
+    "metrics": "serviceMonitor or podMonitor, and prometheusRule",
+    "networkPolicy.ingress": "networkPolicy.from has the peers",
     "kubeRBACProxy": "web.secret brings TLS and users",
     "tlsServerConfig": "web.secret and web.tls",
     "basicAuth": "users are in web.secret; what Prometheus says is podMonitor.basicAuth",
@@ -75,6 +94,9 @@ ANSWERED = {
     "ingress": "extraManifests, and links.statusPage for its address",
     "autoscaling": "agents are on every node",
     "customMetrics": "what is exported is in config.collectors and config.metrics",
+    "serviceMonitor.path": "it is /metrics",
+    "podMonitor.path": "it is /metrics",
+    "serviceMonitor.bearerTokenFile": "authorization",
     "serviceMonitor.scheme": "it follows from web.tls",
     "podMonitor.scheme": "it follows from web.tls",
 }  # fmt: skip
@@ -83,8 +105,10 @@ ANSWERED = {
 
 def names() -> list[dict[str, object]]:
     """The rules of files/names.json, in the order in which they are followed."""
-    taken = [{"from": name.split("."), "to": path.split("."), "words": ""} for name, path in TAKEN.items()]
-    return [
-        *taken,
-        *({"from": name.split("."), "to": [], "words": words} for name, words in ANSWERED.items()),
+    taken: list[dict[str, object]] = [
+        {"from": name.split("."), "to": path.split("."), "words": ""} for name, path in TAKEN.items()
     ]
+    answered: list[dict[str, object]] = [
+        {"from": name.split("."), "to": [], "words": words} for name, words in ANSWERED.items()
+    ]
+    return [*taken, *answered]

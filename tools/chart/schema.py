@@ -102,7 +102,7 @@ def _elsewhere(made: Json) -> None:
     """Names that other charts give: with the type of what they become, or any where they are answered."""
     for name, path in TAKEN.items():
         parent, last = _place(made, path)
-        found = _part(made, parent["properties"].get(last, {"type": "object"}))
+        found = _part(made, parent["properties"].get(last, {}))
         if last == "env":
             found = {"anyOf": [found, _place(made, "agent.extraEnv")[0]["properties"]["extraEnv"]]}
         owner, own = _place(made, name)

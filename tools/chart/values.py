@@ -90,7 +90,8 @@ Part = dict[str, object] | None
 
 def _options(command: click.Command, *ours: str) -> FieldInfo:
     """For an argument: one option of a command, with its value, that the chart does not set itself."""
-    flags, valued = ["-v", "--verbose"], []
+    flags = ["-v", "--verbose"]
+    valued: list[str] = []
     for one in command.params:
         if isinstance(one, click.Option) and not set(one.opts) & {f"--{name}" for name in ours}:
             (flags if one.is_flag else valued).extend([*one.opts, *one.secondary_opts])
@@ -243,6 +244,7 @@ class Rbac(Keys):
 
 
 class Service(Switch):
+    type: Literal["ClusterIP"] | None = None
     annotations: Texts | None = None
     labels: Texts | None = None
 
