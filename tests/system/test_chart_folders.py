@@ -71,6 +71,8 @@ def test_a_folder_with_files_of_others_is_not_touched_and_the_pod_says_so(folder
     secret.parent.mkdir(exist_ok=True)
     secret.touch(mode=0o600)
     (folder / "agent.lock").touch(mode=0o600)
+    (folder / "pods").mkdir(mode=0o700)
+    os.chown(folder / "pods", 1000, 1000)
     before = owners(folder)
     done = run(folder)
     assert done.returncode == 1
@@ -119,11 +121,11 @@ def test_sockets_of_an_agent_of_0_2_stay_and_so_does_their_folder(folder: Path) 
 
 
 def test_the_folder_of_another_user_stays_and_the_next_is_made(folder: Path) -> None:
-    """As a systemd unit left it: what comes after it is not forgotten."""
+    """As a systemd unit left it, for its user alone: what comes after it is not forgotten."""
     theirs = folder.parent / "unit"
-    theirs.mkdir()
-    os.chown(theirs, 1000, 1000)
+    theirs.mkdir(mode=0o700)
     (theirs / "x").touch()
+    os.chown(theirs, 1000, 1000)
     before = owners(theirs)
     done = run(theirs, folder)
     assert (done.returncode, owners(theirs)) == (0, before)
@@ -140,6 +142,17 @@ def test_nothing_behind_a_link_or_in_lost_and_found_changes(folder: Path) -> Non
     before = (owners(outside), owners(folder / "lost+found"))
     assert run(folder).returncode == 0
     assert (owners(outside), owners(folder / "lost+found")) == before
+
+
+def test_a_folder_of_the_agents_own_in_it_that_root_cannot_read_stops_nothing(folder: Path) -> None:
+    """Root without capabilities may not look into it."""
+    run(folder)
+    (folder / "work").mkdir(mode=0o700)
+    (folder / "work" / "x").touch()
+    os.chown(folder / "work", 65532, GROUP)
+    (folder / "pairs.json").touch(mode=0o600)
+    assert run(folder).returncode == 0
+    assert (folder / "pairs.json").stat().st_gid == GROUP
 
 
 def test_a_folder_of_rings_is_known_by_the_folder_of_pods_that_was_made_in_it(folder: Path) -> None:

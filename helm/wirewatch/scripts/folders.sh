@@ -3,12 +3,12 @@
 # nothing of others is marked. Of rings the mark is the folder that was made for those of pods.
 own=$(id -g) mark=.made-by-wirewatch rings=/run/wirewatch-jobs
 for at; do
+  if [ ! -O "$at" ]; then echo "$at: another user's folder, left as it is"; continue; fi
   cd "$at" || exit 1
-  if [ ! -O . ]; then echo "$at: another user's folder, left as it is"; continue; fi
   if [ "$at" = $rings ]; then
-    marked=$(find . -path ./pods -type d -user 0 -group "$own" -perm -2000 -print -quit)
+    marked=$(find . -maxdepth 1 -path ./pods -type d -user 0 -group "$own" -perm -2000 -print -quit)
   else
-    marked=$(find . -path ./$mark -type f -user 0 -print -quit)
+    marked=$(find . -maxdepth 1 -path ./$mark -type f -user 0 -print -quit)
   fi
   if [ -z "$marked" ]; then
     other=$(find . -mindepth 1 -maxdepth 1 ! -name lost+found ! -name agent.lock ! -name probe.lock \
@@ -30,6 +30,7 @@ for at; do
     if [ -O pods ]; then chgrp "$own" pods; chmod 2773 pods; fi
   else
     : > $mark
-    find . -xdev -name lost+found -prune -o -user 0 ! -type l -exec chgrp "$own" {} + -exec chmod g+rwX {} +
+    find . -xdev \( -name lost+found -o -type d ! -user 0 \) -prune -o \
+      -user 0 ! -type l -exec chgrp "$own" {} + -exec chmod g+rwX {} +
   fi
 done

@@ -19,6 +19,7 @@
 {{- if and .Values.jobs.libraryPath (not .Values.jobs.hostPath) }}{{ fail "jobs.libraryPath: without jobs.hostPath nobody reads what jobs leave" }}{{ end -}}
 {{- if and (include "wirewatch.condition" .) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}{{ fail "serviceAccount.name: the namespace's default account shall not get the right to patch nodes" }}{{ end -}}
 {{- if and .Values.fleetProbe.enabled (not .Values.fleetProbe.podTemplate.spec) }}{{ fail "fleetProbe.podTemplate: say which image runs the pairs: {spec: {containers: [{name: pair, image: ...}]}}; it has torch" }}{{ end -}}
+{{- range (default dict .Values.fleetProbe.podTemplate.spec).containers }}{{ include "wirewatch.amountChecks" (list (printf "fleetProbe.podTemplate: %s" .name) (default dict .resources)) }}{{ end -}}
 {{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}{{ fail "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice, at twice the cost and with every series twice; set one of them to false (docs/adr/0054 says which)" }}{{ end -}}
 {{- if and .Values.serviceMonitor.enabled (not .Values.service.enabled) }}{{ fail "serviceMonitor.enabled: a ServiceMonitor finds targets by the Service, which service.enabled=false leaves out; use podMonitor.enabled" }}{{ end -}}
 {{- range $name := list "podMonitor" "serviceMonitor" -}}
