@@ -84,6 +84,8 @@ ANSWERED = {
     "terminationMessageParams": "podSpec.containers: [{name: agent, terminationMessagePolicy: File}]",
     "releaseLabel": "serviceMonitor.labels.release and prometheusRule.labels.release",
     "prometheus": "serviceMonitor or podMonitor, and prometheusRule",
+    "prometheusRule.rules": "extraManifests: a PrometheusRule of yours",
+    "prometheusRule.additionalGroups": "extraManifests: a PrometheusRule of yours",
     "metrics": "serviceMonitor or podMonitor, and prometheusRule",
     "networkPolicy.ingress": "networkPolicy.from has the peers",
     "kubeRBACProxy": "web.secret brings TLS and users",

@@ -388,7 +388,7 @@ class NetworkPolicy(Keys):
 class Values(Keys):
     enabled: bool | None = None
     image: Image
-    imagePullSecrets: list[kinds.Named]
+    imagePullSecrets: list[kinds.Named | str]
     nameOverride: Name
     fullnameOverride: Name
     namespaceOverride: Name | None = None
