@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from tests.chart.documents import ROOT
 from tools.chart.made import CHART, WORDS
+from tools.chart.names import ANSWERED, TAKEN
 from tools.chart.readme import explained
 from tools.chart.schema import OURS, schema
 from tools.chart.values import Values
@@ -25,8 +26,23 @@ FREE = {
     "/fleetProbe/podTemplate/metadata",
     "/fleetProbe/podTemplate/spec",
     "/fleetProbe/podTemplate/spec/containers[]",
+    "/extraConfigMapVolumes[]",
+    "/volumes[]",
+    "/extraContainers[]",
+    "/extraInitContainers[]",
+    "/extraManifests[]",
+    "/extraObjects[]",
+    "/extraDeploy[]",
+    "/daemonset",
+    "/daemonSet",
+    "/daemonsets",
 }
 """Objects whose keys and values are not ours to know; a map has a type for its values."""
+LAID = {
+    "podSpec", "podSecurityContext", "containerSecurityContext", "securityContext", "livenessProbe",
+    "readinessProbe", "startupProbe", "lifecycle",
+}  # fmt: skip
+"""Parts of Kubernetes' own types, wherever they are given."""
 
 
 def test_chart_and_agent_have_one_version() -> None:
@@ -75,7 +91,8 @@ def test_no_object_of_the_schema_takes_unknown_keys() -> None:
     for path, part in found.items():
         others = part.get("additionalProperties")
         typed = isinstance(others, dict) and bool(others)
-        assert others is False or typed or path.replace("/pools[]", "") in FREE, path
+        free = path.replace("/pools[]", "") in FREE or path.rpartition("/")[2] in LAID
+        assert others is False or typed or free, path
 
 
 def test_what_follows_from_other_values_is_no_key_of_the_configuration() -> None:
@@ -84,6 +101,15 @@ def test_what_follows_from_other_values_is_no_key_of_the_configuration() -> None
     for section, keys in OURS.items():
         place = "/controller/config" if section == "controller" else f"/config/{section}"
         assert not set(keys) & set(found[place]["properties"]), section
+
+
+def test_names_of_other_charts_lead_to_values_and_are_none_of_ours() -> None:
+    known = {name for name, *_ in explained(CHART / "values.yaml")}
+    for path in TAKEN.values():
+        above = path.rpartition(".")[0]
+        assert path in known or above in known or path == "imagePullSecrets", path
+    assert not known & (set(TAKEN) | set(ANSWERED))
+    assert not set(TAKEN) & set(ANSWERED)
 
 
 def test_no_pattern_is_left_to_a_validator() -> None:

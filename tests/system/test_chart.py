@@ -690,45 +690,6 @@ def of_alerts(values: dict[str, Any]) -> list[dict[str, Any]]:
     return list(rules_of(documents(manifest(values)), "alert").values())
 
 
-def owned(name: str) -> tuple[int, int, int, int]:
-    """What a change of owner or mode changes, and reading does not."""
-    found = Path(name).stat()
-    return found.st_uid, found.st_gid, found.st_mode, found.st_ctime_ns
-
-
-def test_folders_of_the_node_are_made_the_agents_without_any_capability(tmp_path: Path) -> None:
-    """With setpriv in place of the runtime; as root, since another user has no folder of root's."""
-    assert os.geteuid() == 0, "the system tests run as root"
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents:
-        if parent == Path(tempfile.gettempdir()):
-            break
-        parent.chmod(0o755)
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o755)
-    (folder / "agent.lock").touch(mode=0o600)
-    (folder / "theirs").touch(mode=0o600)
-    os.chown(folder / "theirs", 65532, 65532)
-    (folder / "link").symlink_to("/etc/hostname")
-    before = owned("/etc/hostname")
-    one = container(pod_of(documents(manifest({}))), "folders")
-    context, script = one["securityContext"], one["args"][0]
-    bare = [
-        "--inh-caps=-all",
-        "--ambient-caps=-all",
-        "--bounding-set=-all",
-        "--clear-groups",
-        "--no-new-privs",
-    ]
-    user = [f"--reuid={context['runAsUser']}", f"--regid={context['runAsGroup']}"]
-    for _ in range(2):  # a pod starts more than once
-        subprocess.run(["setpriv", *user, *bare, *one["command"], script, "folders", folder], check=True)
-    agent = ["setpriv", "--reuid=65532", "--regid=65532", *bare]
-    write = 'echo x >> "$0/agent.lock" && echo x > "$0/new" && echo x >> "$0/theirs"'
-    subprocess.run([*agent, "sh", "-c", write, folder], check=True)
-    assert owned("/etc/hostname") == before
-
-
 def test_yaml_of_the_sets_is_what_helm_is_given() -> None:
     """The library takes objects: what `-f` would read is the same."""
     for path in sorted((CHART.parents[1] / "deploy" / "kubernetes" / "values").glob("*.yaml")):

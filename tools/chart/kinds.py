@@ -85,7 +85,10 @@ class PodTemplate(Keys):
 
 
 Quantity = Annotated[
-    str, like(r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?$", "an amount, such as 250m of a CPU, or 512Mi of memory")
+    str,
+    like(
+        r"^\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$", "an amount, such as 250m of a CPU, or 512Mi of memory"
+    ),
 ]
 Amount = Quantity | int | float
 Texts = dict[str, str]
@@ -192,6 +195,33 @@ class PodsAffinity(Affinity):
     podAntiAffinity: PodAffinity | None = None
 
 
+class Spread(Keys):
+    maxSkew: int
+    topologyKey: str
+    whenUnsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    labelSelector: Labels | None = None
+    matchLabelKeys: list[str] | None = None
+    minDomains: int | None = None
+    nodeAffinityPolicy: Literal["Honor", "Ignore"] | None = None
+    nodeTaintsPolicy: Literal["Honor", "Ignore"] | None = None
+
+
+class DnsOption(Keys):
+    name: str
+    value: str | None = None
+
+
+class DnsConfig(Keys):
+    nameservers: list[str] | None = None
+    searches: list[str] | None = None
+    options: list[DnsOption] | None = None
+
+
+class HostAlias(Keys):
+    ip: str
+    hostnames: list[str]
+
+
 class IpBlock(Keys):
     cidr: Cidr
     except_: list[Cidr] | None = Field(default=None, alias="except")
@@ -257,6 +287,17 @@ class EnvironmentVariable(Keys):
     name: str
     value: str | None = None
     valueFrom: ValueFrom | None = None
+
+
+class Reference(Keys):
+    name: str
+    optional: bool | None = None
+
+
+class EnvironmentSource(Keys):
+    prefix: str | None = None
+    configMapRef: Reference | None = None
+    secretRef: Reference | None = None
 
 
 class VolumeMount(Keys):

@@ -11,11 +11,13 @@ from pydantic import BaseModel
 
 from tools.alerting import alerts
 from tools.chart import values
+from tools.chart.names import ANSWERED, TAKEN
 from tools.chart.values import Values
 from tools.prose import formatted
 
 MARK = "<!-- values -->"
 THRESHOLDS = "<!-- thresholds -->"
+NAMES = "<!-- names -->"
 _LEFT_OUT = re.compile(r"# (\w+): ([{\[].*)")
 """A value that is left out of values.yaml, since given and left out differ."""
 _TYPES = {bool: "bool", int: "int", float: "float", str: "string", list: "list", dict: "object"}
@@ -30,8 +32,13 @@ def readme(text: str, given: Path) -> str:
     ]
     limits = ["| alert | threshold | of |", "|---|---|---|"]
     limits += [f"| `{name}` | {default} | {of} |" for name, (default, of) in thresholds().items()]
+    elsewhere = ["| elsewhere | here |", "|---|---|"]
+    elsewhere += [f"| `{name}` | `{path}` |" for name, path in TAKEN.items()]
+    elsewhere += [f"| `{name}` | {words} |" for name, words in ANSWERED.items()]
     made = "<!-- Made by `make generated` from README.in.md and values.yaml: do not edit. -->\n"
-    return formatted(made + text.replace(MARK, "\n".join(rows)).replace(THRESHOLDS, "\n".join(limits)))
+    for mark, table in ((MARK, rows), (THRESHOLDS, limits), (NAMES, elsewhere)):
+        text = text.replace(mark, "\n".join(table))
+    return formatted(made + text)
 
 
 def thresholds() -> dict[str, tuple[str, str]]:

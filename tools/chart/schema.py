@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from tools.alerting import alerts
-from tools.chart.values import Agent, Folder, Gpu, Image, Jobs, Prober, Values
+from tools.chart.names import ANSWERED, TAKEN
+from tools.chart.values import Values
 from tools.chart.words import KEY, rules
 from wirewatch.catalogue import discover
 from wirewatch.config import model
@@ -28,7 +29,8 @@ OURS = {
 OF_POOLS = (
     "config", "image", "agent", "prober", "gpu", "runtimeClassName", "state", "gate", "jobs",
     "supplementalGroups", "maxUnavailable", "updateStrategy", "tolerations", "affinity", "podLabels",
-    "podAnnotations", "extraVolumes", "initContainers", "sidecars",
+    "podAnnotations", "extraVolumes", "initContainers", "sidecars", "daemonSetLabels", "daemonSetAnnotations",
+    "podSpec", "dnsPolicy", "dnsConfig", "hostAliases",
 )  # fmt: skip
 """Values that may differ from pool to pool; all others belong to what there is once, such as the port."""
 PATTERNS = {
@@ -44,6 +46,7 @@ _NOISE = ("title", "default", "description")
 def schema() -> Json:
     """The schema of the chart's values: types and names; what texts must look like is in `words`."""
     made = _whole()
+    _elsewhere(made)
     plain: Json = _worded(made)
     return plain
 
@@ -83,14 +86,44 @@ def _whole() -> Json:
 
 def _pools(made: Json) -> None:
     """A pool may have part of each of these values."""
-    part = {name: made["properties"][name] for name in OF_POOLS}
-    names = {one["$ref"].rpartition("/")[2] for one in part.values() if "$ref" in one}
-    for name in sorted(names & {kind.__name__ for kind in (Agent, Prober, Gpu, Folder, Image, Jobs)}):
-        made["$defs"][f"part.{name}"] = {k: v for k, v in made["$defs"][name].items() if k != "required"}
-        for key, one in part.items():
-            if one.get("$ref") == f"#/$defs/{name}":
-                part[key] = {"$ref": f"#/$defs/part.{name}"}
-    made["$defs"]["Pool"]["properties"] |= part
+    made["$defs"]["Pool"]["properties"] |= {name: _part(made, made["properties"][name]) for name in OF_POOLS}
+
+
+def _part(made: Json, one: Json) -> Json:
+    """A value of which some keys may be left out."""
+    name = one.get("$ref", "").rpartition("/")[2]
+    if "required" not in made["$defs"].get(name, {}):
+        return one
+    made["$defs"][f"part.{name}"] = {k: v for k, v in made["$defs"][name].items() if k != "required"}
+    return {"$ref": f"#/$defs/part.{name}"}
+
+
+def _elsewhere(made: Json) -> None:
+    """Names that other charts give: with the type of what they become, or any where they are answered."""
+    for name, path in TAKEN.items():
+        parent, last = _place(made, path)
+        found = _part(made, parent["properties"].get(last, {}))
+        if last == "env":
+            found = {"anyOf": [found, _place(made, "agent.extraEnv")[0]["properties"]["extraEnv"]]}
+        owner, own = _place(made, name)
+        owner["properties"][own] = found
+    for name in ANSWERED:
+        owner, own = _place(made, name)
+        owner["properties"][own] = owner["properties"].get(own, {})
+
+
+def _place(made: Json, path: str) -> tuple[Json, str]:
+    """The object at a path without its last name, and that; an object of no value of ours is made."""
+    *above, last = path.split(".")
+    part = made
+    for name in above:
+        part = part["properties"].setdefault(
+            name, {"type": "object", "properties": {}, "additionalProperties": True}
+        )
+        if "$ref" in part:
+            part = made["$defs"][part["$ref"].rpartition("/")[2]]
+        part.setdefault("properties", {})
+    return part, last
 
 
 def _said(part: Any) -> Any:

@@ -3,12 +3,17 @@
 import re
 from typing import Annotated, Literal
 
+import click
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from tools.chart import kinds
 from tools.chart.kinds import Keys, Texts
 from tools.chart.words import like
+from wirewatch.cli.prober import prober
+from wirewatch.cli.serve import serve
 from wirewatch.hw.recording import bundled_names
+from wirewatch_fleet.cli.controller import controller
 
 _FOLDERS = r"(/\.?[A-Za-z0-9_-][A-Za-z0-9._-]*)"
 """None of them is `.` or `..`, which Kubernetes refuses."""
@@ -79,7 +84,35 @@ class Listen(Keys):
     hostPort: Annotated[int, Field(ge=0, le=65535)]
 
 
-class Container(Keys):
+Part = dict[str, object] | None
+"""A part of Kubernetes' own types, whose keys are left to the API server."""
+
+
+def _options(command: click.Command, *ours: str) -> FieldInfo:
+    """For an argument: one option of a command, with its value, that the chart does not set itself."""
+    flags = ["-v", "--verbose"]
+    valued: list[str] = []
+    for one in command.params:
+        if isinstance(one, click.Option) and not set(one.opts) & {f"--{name}" for name in ours}:
+            (flags if one.is_flag else valued).extend([*one.opts, *one.secondary_opts])
+    parts = [*flags, *(f"{name}=.+" for name in valued)]
+    known = ", ".join([*flags, *(f"{name}=..." for name in valued)])
+    words = f"an option of `wirewatch {command.name}` that the chart leaves open: {known}"
+    return like(f"^({'|'.join(parts)})$", words)
+
+
+class Laid(Keys):
+    """What a container has beside what the chart makes of it."""
+
+    envFrom: list[kinds.EnvironmentSource] | None = None
+    securityContext: Part = None
+    livenessProbe: Part = None
+    readinessProbe: Part = None
+    startupProbe: Part = None
+    lifecycle: Part = None
+
+
+class Container(Laid):
     resources: kinds.Resources
     privileged: bool
     env: Texts
@@ -89,10 +122,22 @@ class Container(Keys):
 
 class Agent(Container):
     sysfs: bool
+    extraArgs: (
+        list[
+            Annotated[
+                str,
+                _options(serve, "config", "listen", "socket", "web-config", "replay", "loop", "demo"),
+            ]
+        ]
+        | None
+    ) = None
 
 
 class Prober(Container):
     enabled: bool
+    extraArgs: (
+        list[Annotated[str, _options(prober, "config", "socket", "group", "replay", "loop")]] | None
+    ) = None
     podResources: MaybePath
     endedPods: bool
     ncclConf: MaybePath
@@ -115,7 +160,10 @@ class Folder(Keys):
 
 class Jobs(Keys):
     hostPath: MaybePath
-    size: Annotated[str, like(r"^([1-9][0-9]{0,4}[MG]i)?$", "whole MiB or GiB, such as 256Mi, nor empty")]
+    size: Annotated[str, like(r"^([1-9][0-9]{0,4}[MG]i)?$", "whole MiB or GiB, such as 256Mi, nor empty")] = (
+        ""
+    )
+    """Not there in 0.2, whose values `helm upgrade --reuse-values` brings along."""
     libraryPath: MaybePath
 
 
@@ -128,10 +176,10 @@ AdmissionPolicy = Literal["auto", "always", "never"]
 
 class NodeCondition(Keys):
     enabled: bool
-    admissionPolicy: AdmissionPolicy
+    admissionPolicy: AdmissionPolicy = "auto"
 
 
-class Controller(Keys):
+class Controller(Laid):
     enabled: bool
     replicas: Annotated[int, Field(ge=1, le=5)]
     config: dict[str, object]
@@ -141,6 +189,14 @@ class Controller(Keys):
     nodeSelector: Texts
     affinity: kinds.PodsAffinity | None = None
     tolerations: list[kinds.Toleration]
+    topologySpreadConstraints: list[kinds.Spread] | None = None
+    annotations: Texts | None = None
+    podAnnotations: Texts | None = None
+    podLabels: Texts | None = None
+    podSpec: Part = None
+    env: Texts | None = None
+    extraEnv: list[kinds.EnvironmentVariable] | None = None
+    extraArgs: list[Annotated[str, _options(controller, "config", "listen")]] | None = None
 
 
 class PriorityClass(Keys):
@@ -172,12 +228,29 @@ class FleetProbe(Keys):
     nodeSelector: Texts
     affinity: kinds.PodsAffinity | None = None
     tolerations: list[kinds.Toleration]
+    topologySpreadConstraints: list[kinds.Spread] | None = None
+    podSpec: Part = None
 
 
 class ServiceAccount(Keys):
     create: bool
     name: Name
     annotations: Texts
+    labels: Texts | None = None
+
+
+class Rbac(Keys):
+    create: bool
+
+
+class Service(Switch):
+    type: Literal["ClusterIP"] | None = None
+    annotations: Texts | None = None
+    labels: Texts | None = None
+
+
+class Attached(Keys):
+    node: bool
 
 
 class RunAs(Keys):
@@ -208,6 +281,9 @@ class Pool(Keys):
     nodeSelector: Annotated[Texts, Field(min_length=1)]
 
 
+Limit = Annotated[int, Field(ge=0)] | None
+
+
 class Monitor(Keys):
     """What the two kinds of the Prometheus operator have in common."""
 
@@ -224,10 +300,23 @@ class Monitor(Keys):
     tier: Literal["", "core", "full"]
     rackLabel: NodeLabel
     leafLabel: NodeLabel
+    annotations: Texts | None = None
+    apiVersion: Literal["", "monitoring.coreos.com/v1"] | None = None
+    jobLabel: str | None = None
+    honorLabels: bool | None = None
+    proxyUrl: str | None = None
+    attachMetadata: Attached | None = None
+    podTargetLabels: list[str] | None = None
+    sampleLimit: Limit = None
+    targetLimit: Limit = None
+    labelLimit: Limit = None
+    labelNameLengthLimit: Limit = None
+    labelValueLengthLimit: Limit = None
 
 
 class ServiceMonitor(Monitor):
     serviceDiscoveryRole: Literal["EndpointSlice", "Endpoints", ""]
+    targetLabels: list[str] | None = None
 
 
 class Alert(Keys):
@@ -246,6 +335,9 @@ class PrometheusRule(Keys):
     enabled: bool
     namespace: Name
     labels: Texts
+    annotations: Texts | None = None
+    additionalRuleLabels: Texts | None = None
+    additionalRuleAnnotations: Texts | None = None
     runbookBase: Annotated[
         str,
         like(
@@ -294,11 +386,14 @@ class NetworkPolicy(Keys):
 
 
 class Values(Keys):
+    enabled: bool | None = None
     image: Image
-    imagePullSecrets: list[kinds.Named]
+    imagePullSecrets: list[kinds.Named | str]
     nameOverride: Name
     fullnameOverride: Name
+    namespaceOverride: Name | None = None
     commonLabels: Texts
+    commonAnnotations: Texts | None = None
     cluster: Annotated[str, like(r"^[^\s\"'{}$]*$", "a name without spaces, quotes, braces and '$'")]
     listen: Listen
     config: dict[str, object]
@@ -333,14 +428,24 @@ class Values(Keys):
     nodeSelector: Texts
     affinity: kinds.Affinity | None = None
     pools: list[Pool]
+    daemonSetLabels: Texts | None = None
+    daemonSetAnnotations: Texts | None = None
+    revisionHistoryLimit: Annotated[int, Field(ge=0)] | None = None
+    minReadySeconds: Annotated[int, Field(ge=0)] | None = None
     podLabels: Texts
     podAnnotations: Texts
+    podSpec: Part = None
+    dnsPolicy: Literal["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] | None = None
+    dnsConfig: kinds.DnsConfig | None = None
+    hostAliases: list[kinds.HostAlias] | None = None
     extraVolumes: list[kinds.Open]
     initContainers: list[kinds.OpenContainer]
     sidecars: list[kinds.OpenContainer]
+    extraManifests: list[str | dict[str, object]] | None = None
+    rbac: Rbac = Rbac(create=True)
     openshift: Openshift
     web: Web
-    service: Switch
+    service: Service
     podMonitor: Monitor
     serviceMonitor: ServiceMonitor
     prometheusRule: PrometheusRule

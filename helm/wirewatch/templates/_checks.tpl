@@ -1,6 +1,11 @@
 {{- /* What a schema cannot say: values that cannot be meant together. */}}
 {{- define "wirewatch.checks" -}}
 {{- include "wirewatch.words" . -}}
+{{- if eq (toString .Values.enabled) "false" }}{{ fail "enabled: false leaves out a subchart whose parent asks it (condition: wirewatch.enabled in the dependency); here nothing does" }}{{ end -}}
+{{- range list "commonAnnotations" "daemonSetAnnotations" }}{{ include "wirewatch.annotationChecks" (list . (get $.Values .)) }}{{ end -}}
+{{- include "wirewatch.labelChecks" (list "daemonSetLabels" (default dict .Values.daemonSetLabels)) -}}
+{{- include "wirewatch.labelChecks" (list "service.labels" (default dict .Values.service.labels)) -}}
+{{- include "wirewatch.labelChecks" (list "controller.podLabels" (default dict .Values.controller.podLabels)) -}}
 {{- include "wirewatch.nameChecks" . -}}
 {{- include "wirewatch.labelChecks" (list "commonLabels" .Values.commonLabels) -}}
 {{- range $name := list "podMonitor" "serviceMonitor" "prometheusRule" "dashboards" -}}
@@ -8,12 +13,13 @@
 {{- end -}}
 {{- include "wirewatch.labelChecks" (list "dashboards.label, labelValue" (dict .Values.dashboards.label .Values.dashboards.labelValue)) -}}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.apiServerPorts) (or (include "wirewatch.condition" .) .Values.controller.enabled) }}{{ fail "networkPolicy.apiServerPorts: none would let everything out; the API server's ports, or networkPolicy.enabled=false" }}{{ end -}}
-{{- if .Values.prometheusRule.alerts }}{{ include "wirewatch.alertChecks" . }}{{ end -}}
+{{- include "wirewatch.alertChecks" . -}}
 {{- if and .Values.web.tls (not .Values.web.secret) }}{{ fail "web.tls: without web.secret there is no certificate" }}{{ end -}}
 {{- if and .Values.replay .Values.gate.hostPath }}{{ fail "gate.hostPath: a recording (replay) says of no node whether a job may start there" }}{{ end -}}
 {{- if and .Values.jobs.libraryPath (not .Values.jobs.hostPath) }}{{ fail "jobs.libraryPath: without jobs.hostPath nobody reads what jobs leave" }}{{ end -}}
 {{- if and (include "wirewatch.condition" .) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) }}{{ fail "serviceAccount.name: the namespace's default account shall not get the right to patch nodes" }}{{ end -}}
 {{- if and .Values.fleetProbe.enabled (not .Values.fleetProbe.podTemplate.spec) }}{{ fail "fleetProbe.podTemplate: say which image runs the pairs: {spec: {containers: [{name: pair, image: ...}]}}; it has torch" }}{{ end -}}
+{{- range (default dict .Values.fleetProbe.podTemplate.spec).containers }}{{ include "wirewatch.amountChecks" (list (printf "fleetProbe.podTemplate: %s" .name) (default dict .resources)) }}{{ end -}}
 {{- if and .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}{{ fail "podMonitor.enabled and serviceMonitor.enabled: each agent would be scraped twice, at twice the cost and with every series twice; set one of them to false (docs/adr/0054 says which)" }}{{ end -}}
 {{- if and .Values.serviceMonitor.enabled (not .Values.service.enabled) }}{{ fail "serviceMonitor.enabled: a ServiceMonitor finds targets by the Service, which service.enabled=false leaves out; use podMonitor.enabled" }}{{ end -}}
 {{- range $name := list "podMonitor" "serviceMonitor" -}}
@@ -35,12 +41,13 @@
 {{- define "wirewatch.podChecks" -}}
 {{- $values := .Values -}}{{- $where := .where -}}
 {{- $prober := $values.prober -}}
+{{- include "wirewatch.folderChecks" (list $values $where) -}}
 {{- if eq $values.gpu.via "folder" -}}
 {{- if not $values.agent.privileged }}{{ fail (printf "%sgpu.via=folder: a container without privileges cannot open the node's GPUs; set agent.privileged=true" $where) }}{{ end -}}
 {{- if and $prober.enabled (not $prober.privileged) }}{{ fail (printf "%sgpu.via=folder: the prober cannot open the node's GPUs without privileges; set prober.privileged=true, or prober.enabled=false for no probe" $where) }}{{ end -}}
 {{- end -}}
 {{- if and $values.hostNetwork $values.listen.hostPort (ne (int $values.listen.hostPort) (int $values.listen.port)) }}{{ fail (printf "%slisten.hostPort: with hostNetwork the port is the node's already; set it to 0" $where) }}{{ end -}}
-{{- if hasKey (default dict $values.updateStrategy.rollingUpdate) "maxSurge" }}{{ fail (printf "%supdateStrategy.rollingUpdate.maxSurge: two agents on one node would contend for its state; use maxUnavailable" $where) }}{{ end -}}
+{{- if not (has (get (default dict $values.updateStrategy.rollingUpdate) "maxSurge" | toString) (list "" "0" "0%")) }}{{ fail (printf "%supdateStrategy.rollingUpdate.maxSurge: two agents on one node would contend for its state; use maxUnavailable" $where) }}{{ end -}}
 {{- $ours := list "config" "run" "state" "jobs" "tap" "sys-bus" "sys-class" "sys-devices" "web" "token" "tmp" "shm" "pod-resources" "pod-logs" "cgroups" "nccl-conf" "all-gpus" "driver" -}}
 {{- $volumes := list -}}
 {{- range $values.extraVolumes -}}
@@ -68,7 +75,7 @@
 {{- if hasKey $container.env $key }}{{ fail (printf "%s%s.env: %s is set by the chart" $where $name $key) }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- $containers := list "agent" "prober" "folders" "rings" "tap" -}}
+{{- $containers := list "agent" "prober" "folders" "mount" "rings" "tap" -}}
 {{- range concat $values.sidecars $values.initContainers -}}
 {{- if has .name $containers }}{{ fail (printf "%ssidecars, initContainers: %q is a container of the chart's, or there twice; take another name" $where .name) }}{{ end -}}
 {{- $containers = append $containers .name -}}
@@ -83,6 +90,13 @@
 {{- /* That a variable has a name: of (where it was given, the name). */}}
 {{- define "wirewatch.variableChecks" -}}
 {{- if not (regexMatch "^[-._a-zA-Z][-._a-zA-Z0-9]*$" (index . 1)) }}{{ fail (printf "%s: %q is not the name of a variable: letters, digits, '_', '-' and '.', and no digit first" (index . 0) (index . 1)) }}{{ end -}}
+{{- end }}
+
+{{- /* Names of annotations: of (where they were given, the annotations). */}}
+{{- define "wirewatch.annotationChecks" -}}
+{{- range $key, $_ := default dict (index . 1) -}}
+{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$" $key) }}{{ fail (printf "%s: %q is not the name of an annotation" (index $ 0) $key) }}{{ end -}}
+{{- end -}}
 {{- end }}
 
 {{- /* What the API server refuses of tolerations: of (where they were given, the tolerations). */}}
@@ -106,13 +120,32 @@
 {{ $sum }}
 {{- end }}
 
-{{- /* What must be there once in each container of a DaemonSet, as it is rendered: of (where it was given, the document). */}}
+{{- /* That nothing is requested above its limit: the API server would refuse each pod, not the DaemonSet. Of (whose it is, the resources). */}}
+{{- define "wirewatch.amountChecks" -}}
+{{- $limits := default dict (index . 1).limits -}}
+{{- range $name, $wanted := (index . 1).requests -}}
+{{- with get $limits $name -}}
+{{- if gt (include "wirewatch.amount" $wanted | float64) (include "wirewatch.amount" . | float64) }}{{ fail (printf "%s.resources: requests.%s, %v, is above limits.%s, %v; no pod would be made" (index $ 0) $name $wanted $name .) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* A quantity, such as 250m or 1.5Gi, as a number. */}}
+{{- define "wirewatch.amount" -}}
+{{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 -}}
+{{- $text := toString . -}}
+{{ mulf (regexFind "^[0-9.]+(e[+-]?[0-9]+)?" $text | float64) (get $units (regexFind "[A-Za-z]*$" $text) | default 1.0) }}
+{{- end }}
+
+{{- /* What must be there once in each container of a pod, as it is rendered: of (where it was given, the pod's specification). */}}
 {{- define "wirewatch.onceChecks" -}}
-{{- $where := index . 0 -}}{{- $pod := (index . 1).spec.template.spec -}}
+{{- $where := index . 0 -}}{{- $pod := index . 1 -}}
 {{- $volumes := list -}}
 {{- range $pod.volumes }}{{ $volumes = append $volumes .name }}{{ end -}}
 {{- range $one := concat (default list $pod.initContainers) $pod.containers -}}
 {{- $paths := list -}}
+{{- if not $one.image }}{{ fail (printf "%spodSpec: container %q has no image, and the chart has none of that name here" $where $one.name) }}{{ end -}}
+{{- include "wirewatch.amountChecks" (list (printf "%s%s" $where $one.name) (default dict $one.resources)) -}}
 {{- range $one.volumeMounts -}}
 {{- if not (has .name $volumes) }}{{ fail (printf "%s%s: no volume %q in this pod; give it in extraVolumes" $where $one.name .name) }}{{ end -}}
 {{- $path := trimSuffix "/" .mountPath -}}

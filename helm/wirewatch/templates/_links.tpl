@@ -34,7 +34,7 @@
 
 {{- /* What leads to an agent from wherever kubectl works, whatever the cluster's network. */}}
 {{- define "wirewatch.forward" -}}
-kubectl -n {{ .Release.Namespace }} port-forward daemonset/{{ include "wirewatch.fullname" . }} {{ int .Values.listen.port }}
+kubectl -n {{ include "wirewatch.namespace" . }} port-forward daemonset/{{ include "wirewatch.fullname" . }} {{ int .Values.listen.port }}
 {{- end }}
 
 {{- /* A dashboard with links to agents as they are known here, or without: of (the whole, the text). Its keys are sorted: a link ends with its url. */}}

@@ -11,15 +11,7 @@ scheme: https
 {{- with $monitor.tier }}
 params: {tier: [{{ . }}]}
 {{- end }}
-{{- with $monitor.tlsConfig }}
-tlsConfig: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $monitor.basicAuth }}
-basicAuth: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with $monitor.authorization }}
-authorization: {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- include "wirewatch.given" (list 0 $monitor "tlsConfig" "basicAuth" "authorization" "proxyUrl" "honorLabels") }}
 # What the rules go by: this job, the node, the cluster; never the address of a pod.
 relabelings:
   - {targetLabel: job, replacement: wirewatch}
@@ -35,19 +27,25 @@ relabelings:
   {{- with $monitor.relabelings }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with $monitor.metricRelabelings }}
-metricRelabelings: {{- toYaml . | nindent 2 }}
+{{- include "wirewatch.given" (list 0 $monitor "metricRelabelings") }}
 {{- end }}
+
+{{- /* Metadata of a monitor or of rules, which may be in another namespace: of (the whole, the name, its values). */}}
+{{- define "wirewatch.ofMonitor" -}}
+{{- $more := pick (index . 2) "labels" "annotations" -}}
+{{- with (index . 2).namespace }}{{ $_ := set $more "namespace" . }}{{ end -}}
+{{- include "wirewatch.metadata" (list (index . 0) (index . 1) $more) }}
 {{- end }}
 
 {{- /* Labels of nodes where they are asked for; a monitor in another namespace than the agents looks for them here: of (the whole, the monitor's values). */}}
 {{- define "wirewatch.elsewhere" -}}
-{{- if or (index . 1).rackLabel (index . 1).leafLabel }}
+{{- if or (index . 1).rackLabel (index . 1).leafLabel (default dict (index . 1).attachMetadata).node }}
 attachMetadata: {node: true}
 {{- end }}
-{{- $here := (index . 0).Release.Namespace -}}
+{{- $here := include "wirewatch.namespace" (index . 0) -}}
 {{- if ne (default $here (index . 1).namespace) $here }}
 namespaceSelector:
   matchNames: [{{ $here }}]
 {{- end }}
+{{- include "wirewatch.given" (list 0 (index . 1) "jobLabel" "podTargetLabels" "sampleLimit" "targetLimit" "labelLimit" "labelNameLengthLimit" "labelValueLengthLimit") }}
 {{- end }}

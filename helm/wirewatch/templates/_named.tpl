@@ -47,10 +47,16 @@
 {{- range $severity := $given.severities -}}
 {{- if not (has $severity (get $severities $name)) }}{{ fail (printf "%s.severities: it has no severity %q, but %s" $where $severity (get $severities $name | join " and ")) }}{{ end -}}
 {{- end -}}
-{{- range $key, $_ := $given.labels -}}
-{{- if eq $key "severity" }}{{ fail (printf "%s.labels.severity: the alert has its own; severities says which of them to keep" $where) }}{{ end -}}
-{{- if not (regexMatch "^[a-zA-Z_][a-zA-Z0-9_]*$" $key) }}{{ fail (printf "%s.labels: %q is not a label as Prometheus has them: letters, digits and '_'" $where $key) }}{{ end -}}
+{{- include "wirewatch.ruleLabelChecks" (list (printf "%s.labels" $where) $given.labels) -}}
 {{- end -}}
+{{- include "wirewatch.ruleLabelChecks" (list "prometheusRule.additionalRuleLabels" .Values.prometheusRule.additionalRuleLabels) -}}
+{{- end }}
+
+{{- /* Labels of alerts: of (where they were given, the labels). */}}
+{{- define "wirewatch.ruleLabelChecks" -}}
+{{- range $key, $_ := index . 1 -}}
+{{- if eq $key "severity" }}{{ fail (printf "%s.severity: the alert has its own; severities says which of them to keep" (index $ 0)) }}{{ end -}}
+{{- if not (regexMatch "^[a-zA-Z_][a-zA-Z0-9_]*$" $key) }}{{ fail (printf "%s: %q is not a label as Prometheus has them: letters, digits and '_'" (index $ 0) $key) }}{{ end -}}
 {{- end -}}
 {{- end }}
 

@@ -19,7 +19,10 @@ kube_node_status_capacity{resource=~"nvidia_com_(gpu|mig_.+)"}
 {{- $_ := set $one "expr" (regexReplaceAll "[0-9.]+(\\s*# threshold:)" $one.expr (printf "%v${1}" $given.threshold)) -}}
 {{- end -}}
 {{- with $given.for }}{{ $_ := set $one "for" . }}{{ end -}}
-{{- with $given.labels }}{{ $_ := set $one "labels" (merge $one.labels .) }}{{ end -}}
+{{- if $one.alert -}}
+{{- $_ := set $one "labels" (merge $one.labels (default dict $given.labels) (default dict $values.additionalRuleLabels)) -}}
+{{- $_ := set $one "annotations" (merge $one.annotations (default dict $values.additionalRuleAnnotations)) -}}
+{{- end -}}
 {{- $kept = append $kept $one -}}
 {{- end -}}
 {{- end -}}
