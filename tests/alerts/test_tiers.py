@@ -16,7 +16,7 @@ from tests.node.daemon.process import FAST, Daemon
 from tests.node.goldens.made import played
 from tests.support import Node
 from tools.alerting import alerts, looked_up, records
-from tools.pages import CORE_SERIES
+from tools.pages import CORE_SERIES, DOCS
 from tools.promql import selectors
 from wirewatch.catalogue import components
 from wirewatch.core.types import Tier
@@ -26,6 +26,7 @@ from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.server.exposition import Exposition
 from wirewatch.server.reload import WebReport
 from wirewatch.verdict.node import Judged, judge_state
+from wirewatch_fleet.cli.simulate import page_of
 
 OPENMETRICS = "application/openmetrics-text"
 NUMBERS = {"wirewatch_straggler_score": "WirewatchStraggler"}
@@ -115,6 +116,15 @@ def test_a_node_of_eight_gpus_and_ten_ports_is_within_the_budget_when_much_is_wr
     assert sum(line.startswith("wirewatch_finding_severity") for line in found) >= 2 * 8
     assert 300 < len(found) + MOST_SERIES <= CORE_SERIES
     assert len(series(text(judge_state(node.state)))) > CORE_SERIES, "there is something to leave out"
+
+
+def test_the_page_says_how_many_series_a_healthy_node_has() -> None:
+    told = re.search(
+        r"has (\d+) series in `core` and ([\d,]+) in `full`", (DOCS / "METRICS.md").read_text("utf-8")
+    )
+    assert told is not None
+    found = [f"{page_of('demo-dgx-h200', (), tier).series:,}" for tier in (Tier.CORE, Tier.FULL)]
+    assert found == list(told.groups())
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import product
-from pathlib import Path
 
 import pytest
 
