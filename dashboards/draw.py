@@ -68,10 +68,10 @@ def _series(panel: Series) -> timeseries.Panel:
             prometheus.Dataquery().ref_id(ref).expr(expr).legend_format(query.legend).range()
             .format(PromQueryFormat.TIME_SERIES)
         )  # fmt: skip
-    # A line that is named by the reason and drawn nowhere.
+    # A point of now that is named by the reason and drawn nowhere.
     made.with_target(
         prometheus.Dataquery().ref_id(WHY).expr(f"({why.worded(panel)}) * 0")
-        .legend_format(f"{{{{{why.WHY}}}}}").range().format(PromQueryFormat.TIME_SERIES)
+        .legend_format(f"{{{{{why.WHY}}}}}").instant().format(PromQueryFormat.TIME_SERIES)
     )  # fmt: skip
     made.override_by_query(WHY, list(_unseen()))
     _axis(made, panel)

@@ -40,7 +40,9 @@ def drawn_table(panel: Table) -> table.Panel:
         made.with_transformation(
             model.DataTransformerConfig("convertFieldType", options={"conversions": wanted})
         )
-    made.mappings([_NOTHING]).override_by_name(why.WHY, [model.DynamicConfigValue("custom.minWidth", _REASON)])
+    made.mappings([_NOTHING]).override_by_name(
+        why.WHY, [model.DynamicConfigValue("custom.minWidth", _REASON)]
+    )
     made.sort_by([common.TableSortByFieldState().display_name(by).desc(desc) for by, desc in panel.order])
     for column in panel.columns:
         particular = list(_cells(column))

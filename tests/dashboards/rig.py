@@ -126,6 +126,25 @@ set = "28.39.1002"
 """
 """A job in lockstep in which GPU 5 never waits; a driver of its own, and a NIC gets new firmware."""
 
+PORTS_DOWN = (
+    "".join(
+        f"""
+[[change]]
+port = "sysfs"
+match = "read /sys/class/infiniband/mlx5_[2-9]/ports/1/{file}"
+from = 20
+set = "{text}"
+"""
+        for file, text in (("state", "1: DOWN"), ("phys_state", "2: Polling"))
+    )
+    + """
+[[change]]
+port = "command"
+match = "ibstat()"
+errno = "ENOENT"
+"""
+)
+"""Eight ports lose their cables; `ibstat` is not there to disagree."""
 _NO_SYSFS = """
 [[change]]
 port = "sysfs"
@@ -166,7 +185,7 @@ MACHINES = (
     Machine(CALM, "calm-2"),
     Machine(STORM, "storm-1", (
         "nvlink-link-down", "nvlink-crc", "straggler-memory", "straggler-pair", "probe-slow", "acs-on",
-        "ib-symbol-errors", "xid-94", "gpu-throttle-thermal", _NVLINK5,
+        "ib-symbol-errors", "xid-94", "gpu-throttle-thermal", PORTS_DOWN, _NVLINK5,
     ), DETAIL),
     Machine(STORM, "storm-2", (_JOB,), LOCKSTEP),
     Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8", "nvlink-link-down"), stops=True),

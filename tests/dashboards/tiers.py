@@ -21,28 +21,11 @@ from dashboards.why import SHORT, WHY
 from tests.dashboards.grafana import Variables, asked, put_in
 from tests.dashboards.panels import panels_of
 from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
+from tests.dashboards.rig import PORTS_DOWN
 from wirewatch.core.types import Tier
 from wirewatch_fleet.cli.simulate import PageTemplate, page_of
 
 SECONDS = 60.0
-_DOWN = (
-    "".join(
-        f"""
-[[change]]
-port = "sysfs"
-match = "read /sys/class/infiniband/mlx5_[0-7]/ports/1/{file}"
-from = 20
-set = "{text}"
-"""
-        for file, text in (("state", "1: DOWN"), ("phys_state", "2: Polling"))
-    )
-    + """
-[[change]]
-port = "command"
-match = "ibstat()"
-errno = "ENOENT"
-"""
-)
 _HELD = """
 [[change]]
 port = "nvml"
@@ -54,7 +37,7 @@ MOODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "calm": (DEMO, ()),
     "storm": (
         DEMO,
-        (_DOWN, "nvlink-all-down", "pcie-x8", "xid-94", "acs-on", "gpu-throttle-thermal", "probe-slow",
+        (PORTS_DOWN, "nvlink-all-down", "pcie-x8", "xid-94", "acs-on", "gpu-throttle-thermal", "probe-slow",
          "straggler-pair"),
     ),
     "busy": (DEMO, (_HELD,)),
