@@ -1,5 +1,6 @@
 """Panels as Grafana's SDK builds them. Only panel types of Grafana's core: stat, timeseries, table, text."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from grafana_foundation_sdk.builders import common, prometheus, stat, text, timeseries
@@ -9,8 +10,9 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.text import TextMode
 
+from dashboards import why
 from dashboards.parts import Limit, Matrix, NoLimit, Panel, Series, Stat, Table, Text, queries
-from dashboards.sdk import DATASOURCE, REFS, about, by_thresholds, mappings, now, steps
+from dashboards.sdk import DATASOURCE, REFS, WHY, about, by_thresholds, mappings, now, steps
 from dashboards.tables import drawn_matrix, drawn_table
 
 
@@ -38,10 +40,11 @@ def _drawn(panel: Panel | Text) -> Any:
 
 
 def _stat(panel: Stat) -> stat.Panel:
+    expr = f"{queries(panel)[0]} or on () {why.coded(panel)}"
     made = (
         stat.Panel().title(panel.title).description(about(panel)).datasource(DATASOURCE)
-        .with_target(now("A", queries(panel)[0], PromQueryFormat.TIME_SERIES))
-        .unit(panel.unit).thresholds(steps(panel.limits)).mappings(mappings(panel.words))
+        .with_target(now("A", expr, PromQueryFormat.TIME_SERIES))
+        .unit(panel.unit).thresholds(steps(panel.limits)).mappings(mappings({**panel.words, **why.SHORT}))
         .color_mode(looks.BigValueColorMode.VALUE).graph_mode(looks.BigValueGraphMode.NONE)
         .color_scheme(by_thresholds())
         .text_mode(looks.BigValueTextMode.VALUE)
@@ -65,6 +68,12 @@ def _series(panel: Series) -> timeseries.Panel:
             prometheus.Dataquery().ref_id(ref).expr(expr).legend_format(query.legend).range()
             .format(PromQueryFormat.TIME_SERIES)
         )  # fmt: skip
+    # A point of now that is named by the reason and drawn nowhere.
+    made.with_target(
+        prometheus.Dataquery().ref_id(WHY).expr(f"({why.worded(panel)}) * 0")
+        .legend_format(f"{{{{{why.WHY}}}}}").instant().format(PromQueryFormat.TIME_SERIES)
+    )  # fmt: skip
+    made.override_by_query(WHY, list(_unseen()))
     _axis(made, panel)
     if panel.stacked:
         made.stacking(common.StackingConfig().mode(looks.StackingMode.NORMAL).group("A"))
@@ -77,6 +86,15 @@ def _series(panel: Series) -> timeseries.Panel:
         dash = {"fill": "dash", "dash": [8, 6]}
         made.override_by_regexp(panel.dashed, [model.DynamicConfigValue("custom.lineStyle", dash)])
     return made
+
+
+def _unseen() -> Iterator[model.DynamicConfigValue]:
+    """A line that stands in the legend alone, without a value."""
+    yield model.DynamicConfigValue("custom.lineWidth", 0)
+    yield model.DynamicConfigValue("custom.fillOpacity", 0)
+    yield model.DynamicConfigValue("custom.showPoints", looks.VisibilityMode.NEVER)
+    yield model.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": "transparent"})
+    yield model.DynamicConfigValue("mappings", mappings({"0": ("", "")}))
 
 
 def _legend(panel: Series) -> common.VizLegendOptions:

@@ -25,12 +25,11 @@ class Blank(Enum):
     REFUSALS = "Empty while no probe was refused."
     VERSIONS = "Empty while all nodes of a product run the same versions."
     DRIFT = "Empty while no node differs from its baseline."
-    STRAGGLER = "Empty while no GPU is named as slow."
     SILENT = "Empty while every agent answers."
     XID = "Empty while the kernel log has no XID."
     ERRORS = "Empty while no error was counted."
     PORTS = "Empty while no port counts errors."
-    GPUDIRECT = "Empty while no check fails."
+    GPUDIRECT = "Empty while every check passes."
     WEB = "Empty without a web configuration (`[listen] web_config`)."
     COLLECTOR = "Empty while every collector succeeds."
     LINK_DETAIL = "Empty without `[collectors.nvlink] link_detail = true`."
@@ -97,7 +96,7 @@ class Stat:
     limits: Limit
     words: Words = field(default_factory=dict)
     width: int = 3
-    height: int = 4
+    height: int = 3
     decimals: int | None = None
     blank: Blank | None = None
     misleads: str = ""

@@ -10,6 +10,8 @@ from dashboards.parts import Limit, Limits, Panel, Words, silence
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 REFS = "ABCDEFGHIJKLMNOP"
 """What queries of one panel go by."""
+WHY = "Z"
+"""What the query for the reason of an empty panel goes by."""
 NEUTRAL = "text"
 """The theme's own colour of text: readable on dark and light."""
 

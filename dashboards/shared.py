@@ -5,7 +5,7 @@ from dashboards.parts import Event, Label, Limits, NoLimit
 RUNBOOK = "http://${agent}:9410/docs/"
 """The runbook that an agent serves; the chart replaces its address, and that of status pages."""
 _KEEP = "var-datasource=${datasource}&${__url_time_range}&var-cluster=${__data.fields.cluster}"
-CLUSTER = Label("cluster", 80)
+CLUSTER = Label("cluster", 95)
 NODE = Label(
     "node", 110, goes=f"/d/wirewatch-node?{_KEEP}&var-node=${{__data.fields.node}}", leads="This node",
     also=(("Status page, where its port can be reached", "http://${__data.fields.node}:9410/"),),

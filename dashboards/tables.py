@@ -7,8 +7,9 @@ from grafana_foundation_sdk.models import common as looks
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from dashboards import why
 from dashboards.parts import Label, Limit, Limits, Matrix, NoLimit, Table, Value, queries
-from dashboards.sdk import DATASOURCE, NEUTRAL, REFS, about, by_thresholds, mappings, now, steps
+from dashboards.sdk import DATASOURCE, NEUTRAL, REFS, WHY, about, by_thresholds, mappings, now, steps
 
 NARROWEST = 50
 """Pixels of a cell of a matrix, so that eight GPUs fit in a third of the page; and of a table's column,
@@ -16,28 +17,32 @@ which has
 more where there is room."""
 _LETTER, _AROUND = 7, 26
 """Pixels of a letter of a header at most, and of what is around it: padding, the arrow of a sorted column."""
+_REASON = 270
+"""Pixels of a reason for an empty table, which stands in a column of its own."""
 _NOTHING = model.SpecialValueMap(
     model.DashboardSpecialValueMapOptions(
         model.SpecialValueMatch.NULL, model.ValueMappingResult(text="", color="transparent")
     )
 )
-"""A GPU has no wire to itself."""
+"""A GPU has no wire to itself, and the row of a reason has no values."""
 
 
 def drawn_table(panel: Table) -> table.Panel:
     made = _any_table(panel)
-    several = len(panel.values) > 1
     for ref, expr in zip(REFS, queries(panel), strict=False):
         made.with_target(now(ref, expr, PromQueryFormat.TABLE))
-    if several:
-        made.with_transformation(model.DataTransformerConfig("merge", options={}))
-    made.with_transformation(_organized(panel, several=several))
+    made.with_target(now(WHY, why.worded(panel), PromQueryFormat.TABLE))
+    made.with_transformation(model.DataTransformerConfig("merge", options={}))
+    made.with_transformation(_organized(panel))
     numbers = [column.shown for column in panel.columns if isinstance(column, Label) and column.unit]
     if numbers:
         wanted = [{"targetField": name, "destinationType": "number"} for name in numbers]
         made.with_transformation(
             model.DataTransformerConfig("convertFieldType", options={"conversions": wanted})
         )
+    made.mappings([_NOTHING]).override_by_name(
+        why.WHY, [model.DynamicConfigValue("custom.minWidth", _REASON)]
+    )
     made.sort_by([common.TableSortByFieldState().display_name(by).desc(desc) for by, desc in panel.order])
     for column in panel.columns:
         particular = list(_cells(column))
@@ -46,22 +51,22 @@ def drawn_table(panel: Table) -> table.Panel:
     return made
 
 
-def _organized(panel: Table, *, several: bool) -> model.DataTransformerConfig:
+def _organized(panel: Table) -> model.DataTransformerConfig:
     """The columns in the order in which they are given, by their headers; values without one left out."""
     refs = iter(REFS)
-    names, headers = [], {}
+    names, headers = [why.WHY], {}
     for column in panel.columns:
         if isinstance(column, Label):
             names.append(column.name)
             if column.header:
                 headers[column.name] = column.header
         else:
-            name = f"Value #{next(refs)}" if several else "Value"
+            name = f"Value #{next(refs)}"
             names.append(name)
             headers[name] = column.header
     hidden = [name for name, header in headers.items() if not header]
     options = {
-        "excludeByName": {"Time": True} | dict.fromkeys(hidden, True),
+        "excludeByName": {"Time": True, f"Value #{WHY}": True} | dict.fromkeys(hidden, True),
         "includeByName": {},
         "indexByName": {name: place for place, name in enumerate(names)},
         "renameByName": {name: header for name, header in headers.items() if header},
@@ -70,17 +75,23 @@ def _organized(panel: Table, *, several: bool) -> model.DataTransformerConfig:
 
 
 def drawn_matrix(panel: Matrix) -> table.Panel:
-    expr, head = queries(panel)[0], f"{panel.row}\\{panel.column}"
+    reason = why.worded(panel)
+    names = {panel.row: why.WHY, panel.column: "$1", **({panel.shows: " "} if panel.shows else {})}
+    for label, text in names.items():
+        reason = f'label_replace({reason}, "{label}", "{text}", "{why.WHY}", "(.+)")'
+    reason = f"{reason} * 0 - 1"
+    expr, head = f"({queries(panel)[0]}) or ({reason})", f"{panel.row}\\{panel.column}"
     options = {
         "rowField": panel.row, "columnField": panel.column, "valueField": panel.shows or "Value",
         "emptyValue": "null",
     }  # fmt: skip
+    words = [*mappings({**panel.words, "-1": ("", "transparent")}), _NOTHING]
     made = (
         _any_table(panel).with_target(now("A", expr, PromQueryFormat.TABLE))
         .with_transformation(_sorted(panel.column))
         .with_transformation(model.DataTransformerConfig("groupingToMatrix", options=options))
         .with_transformation(_sorted(head))
-        .unit(panel.unit).thresholds(steps(panel.limits)).mappings([*mappings(panel.words), _NOTHING])
+        .unit(panel.unit).thresholds(steps(panel.limits)).mappings(words)
         .align(looks.FieldTextAlignment.CENTER)
     )  # fmt: skip
     if panel.words or isinstance(panel.limits, Limits):
@@ -127,7 +138,7 @@ def _cells(column: Label | Value) -> Iterator[model.DynamicConfigValue]:
     else:
         yield model.DynamicConfigValue("custom.minWidth", max(NARROWEST, header_of(column.shown)))
     if column.words:
-        yield model.DynamicConfigValue("mappings", mappings(column.words))
+        yield model.DynamicConfigValue("mappings", [*mappings(column.words), _NOTHING])
     if isinstance(column, Label):
         if column.unit:
             yield model.DynamicConfigValue("unit", column.unit)

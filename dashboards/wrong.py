@@ -1,4 +1,4 @@
-"""Tables of what is wrong: bad nodes, findings, alerts; each with what to do."""
+"""Tables of what is wrong: bad nodes, reasons, findings; each with what to do."""
 
 from dashboards.parts import SEVERITY, STATE, Blank, Label, NoLimit, Table, Value, Words
 from dashboards.shared import CLUSTER, COLOURED, COUNTED, GPU, GPU_HERE, NODE, RUNBOOK, SINCE
@@ -10,7 +10,6 @@ REASON = Label(
     leads="Runbook: search for this reason",
 )  # fmt: skip
 _PLACES = "rule,gpu,link,device,port"
-_ALERT: Words = {"0": ("info", ""), "1": ("ticket", "orange"), "2": ("critical", "red")}
 _HEARD_AT = NoLimit("a node that was heard a minute ago or longer is silent")
 
 
@@ -49,78 +48,45 @@ def bad_nodes() -> Table:
     )  # fmt: skip
 
 
-def reasons() -> Table:
-    """What to do for each reason in the table of bad nodes, in full: there a cell is too narrow for it."""
-    counted = f"count by (rule) ({worst.state('HERE')})"
+def by_rule() -> Table:
+    """Each reason once, with what to do in full: in the table of nodes a cell is too narrow for it."""
+    held, since = "wirewatch:finding_severity:held{HERE}", "wirewatch:finding_since:held{HERE}"
+    counted = (
+        f"count by (rule) (max by (cluster,node,rule) ({since})) or count by (rule) ({worst.bad('HERE')})"
+    )
+    state = (
+        f"max by (rule) ({held} == 2) + 2 or max by (rule) ({since} unless {held}) * 0 + 3 "
+        f"or max by (rule) ({worst.bad('HERE')}) or max by (rule) ({held})"
+    )
     return Table(
-        "What to do for each reason above",
-        "The worst of each bad node, by reason: on how many nodes it is so, and the runbook's action in "
-        "full. One reason on many nodes is seldom many broken parts: look for what they share before you "
-        "drain anything.",
+        "What is wrong, and what to do",
+        "Every reason once, from all findings of all nodes: on how many nodes it holds, how bad it is, and "
+        "the runbook's action in full. One reason on many nodes is seldom many broken parts: look for what "
+        "they share before you drain anything.",
         (
             Value("nodes", _doing(counted), "none", COUNTED, 75), REASON,
-            Value("worst", f"max by (rule) ({worst.state('HERE')})", "none", COLOURED, 95, STATE),
+            Value("worst", state, "none", COLOURED, 95, STATE),
             Label("do", header="what to do", words=what_to_do(), wrapped=True),
         ),
-        24, 9, order=(("worst", True), ("nodes", True)), blank=Blank.FINDING,
+        24, 8, order=(("worst", True), ("nodes", True)), blank=Blank.FINDING,
+        misleads="it counts nodes, and not the parts of a node.",
     )  # fmt: skip
 
 
-def findings(title: str, *, width: int, height: int, nodes: bool) -> Table:
-    """What is wrong, worst first and newest first among the same; a hundred rows at most."""
-    by = f"cluster,node,{_PLACES}" if nodes else _PLACES
-    severity = (
-        f"max by ({by}) (wirewatch_finding_severity{{HERE}}) "
-        f"or max by ({by}) (wirewatch:finding_severity:held{{HERE}})"
-    )
-    since = (
-        f"max by ({by}) (wirewatch_finding_since_timestamp_seconds{{HERE}}) "
-        f"or max by ({by}) (wirewatch:finding_since:held{{HERE}})"
-    )
-    unknown = f"(({since}) unless ({severity})) * 0 + 1.5"
+def findings() -> Table:
+    """What is wrong with one node, worst first and newest first among the same; a hundred rows at most."""
+    by, held, since = _PLACES, "wirewatch:finding_severity:held{HERE}", "wirewatch:finding_since:held{HERE}"
+    severity = f"max by ({by}) ({held}) or max by ({by}) ({since} unless {held}) * 0 + 1.5"
     return Table(
-        title,
-        "All that is wrong, where, since when and what to do, worst first; several rows of a node "
-        "that has several "
-        "findings. The numbers that show it are on the node's status page and in `wirewatch "
-        "findings list`. 100 rows "
-        "at most.",
+        "Findings and what to do",
+        "All that is wrong, where, since when and what to do, worst first. The numbers that show it are on "
+        "the node's status page and in `wirewatch findings list`. 100 rows at most.",
         (
-            Value("severity", _doing(f"topk(100, {severity} or {unknown})"), "none", COLOURED, 90, SEVERITY),
-            *((CLUSTER, NODE) if nodes else ()), REASON, GPU if nodes else GPU_HERE, Label("link", 45),
-            Label("device", 172), Label("port", 45),
-            Value("since", f"({since}) * 1000", "dateTimeFromNow", SINCE, 130, of=by),
+            Value("severity", _doing(f"topk(100, {severity})"), "none", COLOURED, 90, SEVERITY),
+            REASON, GPU_HERE, Label("link", 45), Label("device", 172), Label("port", 45),
+            Value("since", f"max by ({by}) ({since}) * 1000", "dateTimeFromNow", SINCE, 130, of=by),
             Label("do", header="what to do", words=what_to_do(), whole=True),
         ),
-        width, height, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
+        24, 8, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
         misleads="what is acknowledged or suppressed is not here; DEGRADED may be over and on probation.",
-    )  # fmt: skip
-
-
-def alerts(*, width: int, height: int, nodes: bool) -> Table:
-    """What fires, pages first."""
-    of = f"alertname,{_PLACES}"
-    by = f"cluster,node,{of}" if nodes else of
-    which = 'HERE,alertname=~"Wirewatch.+"'
-    firing = " or ".join(
-        f'max by ({by}) (ALERTS{{{which},alertstate="firing",severity="{severity}"}}) * {value}'
-        for severity, value in (("critical", 2), ("ticket", 1), ("info", 0))
-    )
-    return Table(
-        "Alerts that fire",
-        "The alerts of wirewatch in this Prometheus, pages (critical) first; the name leads to the "
-        "alert's page. "
-        "100 rows at most.",
-        (
-            Value("severity", f"topk(100, {firing})", "none", COLOURED, 90, _ALERT),
-            Label("alertname", 215, "alert", goes=f"{RUNBOOK}runbooks/${{__value.raw}}.md",
-                  leads="What to do"),
-            *((CLUSTER, NODE) if nodes else ()), Label("rule", 185, "reason"), GPU if nodes else GPU_HERE,
-            Label("link", 45), Label("device", 172), Label("port", 45),
-            Value("since", f"max by ({by}) (ALERTS_FOR_STATE{{{which}}}) * 1000", "dateTimeFromNow", SINCE,
-                  of=by),
-        ),
-        width, height, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
-        misleads="empty too where the rules for alerts are not loaded, and where alerts are Grafana's own. "
-        "What Alertmanager silences is here all the same.",
     )  # fmt: skip

@@ -150,7 +150,8 @@ def _table(title: str, about: str, metrics: tuple[Metric, ...]) -> Iterator[str]
     yield "|---|---|---|---|---|---|"
     for metric in metrics:
         labels, name = ", ".join(f"`{label}`" for label in metric.labels), f"`{metric.exposed}`"
-        cells = (name, metric.kind.value, metric.tier.value, labels, metric.help, metric.unproven)
+        tier = ": ".join(filter(None, (metric.tier.value, ", ".join(metric.core))))
+        cells = (name, metric.kind.value, tier, labels, metric.help, metric.unproven)
         yield f"| {' | '.join(cells)} |"
     yield ""
 

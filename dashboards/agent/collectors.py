@@ -181,8 +181,8 @@ COLLECTORS = Row(
     (
         Table(
             "Collectors over all agents",
-            "On how many nodes there is something to watch, how many runs fail, how long they take, "
-            "and how old the oldest success is.",
+            "On how many nodes there is something to watch, how many runs fail, and how old the oldest "
+            "success is.",
             (
                 Label("collector", 120),
                 Value(
@@ -206,18 +206,6 @@ COLLECTORS = Row(
                     decimals=0,
                 ),
                 Value(
-                    "median run",
-                    "quantile by (collector) (0.5, wirewatch_collector_duration_seconds{HERE})",
-                    "s",
-                    NoLimit("each has its own deadline, in docs/METRICS.md"),
-                ),
-                Value(
-                    "longest run",
-                    "max by (collector) (wirewatch_collector_duration_seconds{HERE})",
-                    "s",
-                    NoLimit("each has its own deadline, in docs/METRICS.md"),
-                ),
-                Value(
                     "oldest success",
                     f"max by (collector) (time() - ({_LAST} > 0))",
                     "s",
@@ -227,7 +215,7 @@ COLLECTORS = Row(
             ),
             24,
             11,
-            order=(("succeed", False), ("longest run", True)),
+            order=(("succeed", False), ("oldest success", True)),
         ),
         Series(
             "Longest run by collector",

@@ -1,226 +1,106 @@
-"""PCIe of GPUs, and RDMA ports."""
+"""PCIe of GPUs, RDMA ports, and GPUDirect between them."""
 
-from dashboards.links.queries import (
-    ACTIVE,
-    FULL,
-    GROWS,
-    NARROW,
-    OF_GPU,
-    OF_PORT,
-    RATE,
-    RATE_EXPECTED,
-    busiest,
-)
-from dashboards.parts import (
-    AT_MOST_NONE,
-    IS_UP,
-    SOME_IS_ODD,
-    Blank,
-    Label,
-    Limits,
-    NoLimit,
-    Query,
-    Row,
-    Series,
-    Table,
-    Value,
-)
-from dashboards.shared import CLUSTER, COUNTED, GPU, NODE
+from dashboards.parts import Blank, Label, Matrix, NoLimit, Query, Row, Series, Table, Value
+from dashboards.shared import CLUSTER, COLOURED, COUNTED, NODE
+from dashboards.wires import FULL, GROWS, OF_GPU, OF_PORT, RATE, WHERE, busiest, gpus_pcie, ports
+
+_ERRORS = "wirewatch_rdma_port_errors_total{HERE}"
+_NEAR = "max by (cluster,node,gpu,device,path) (wirewatch_gpu_nic_path_info{GPUS})"
+_FIRST = f"topk(16, max by ({OF_GPU}) (wirewatch_gpu_nic_path_info{{GPUS}}))"
 
 
-def _hour(metric: str, by: str) -> str:
-    return f"sum by ({by}) (increase({metric}[1h]))"
+def _by(label: str, counter: str) -> Query:
+    return Query(f"sum by ({label}) (rate({counter}[$__rate_interval])) * 3600", f"{{{{{label}}}}}")
 
 
-_REPLAYS = f"max by ({OF_GPU}) (increase(wirewatch_pcie_replays_total{{GPUS}}[1h]))"
+def _busy(title: str, about: str, direction: str) -> Series:
+    """The busiest ports in one direction."""
+    counter = f"wirewatch_rdma_port_{direction}_bytes_total{{HERE}}"
+    line = busiest(counter, RATE, OF_PORT, "{{cluster}} {{node}} {{device}}:{{port}}")
+    return Series(
+        title, about, (line,), "percentunit", FULL, height=7, reach=0.1, legend="highest",
+        misleads="the twelve are chosen by their mean over the time shown: a short burst of another is not "
+        "here.",
+    )  # fmt: skip
+
 
 PCIE = Row(
     "PCIe",
     (
-        Table(
-            "PCIe of GPUs, worst first",
-            "Lanes missing, generation, replays and errors. The generation falls when a GPU is idle, "
-            "by design. The fifty GPUs with most lanes missing, then most replays.",
-            (
-                Value(
-                    "replays/h",
-                    f"topk(50, {_REPLAYS} + 1e6 * ({NARROW})) - 1e6 * ({NARROW})",
-                    "none",
-                    Limits("green", ((100, "orange"),)),
-                    85,
-                    decimals=0,
-                ),
-                CLUSTER,
-                NODE,
-                GPU,
-                Value("lanes missing", NARROW, "none", AT_MOST_NONE, of=OF_GPU),
-                Value(
-                    "generation",
-                    f"max by ({OF_GPU}) (wirewatch_pcie_generation{{GPUS}})",
-                    "none",
-                    NoLimit("it falls when idle, by design"),
-                    of=OF_GPU,
-                ),
-                Value(
-                    "at most",
-                    f"max by ({OF_GPU}) (wirewatch_pcie_generation_max{{GPUS}})",
-                    "none",
-                    COUNTED,
-                    of=OF_GPU,
-                ),
-            ),
-            order=(("lanes missing", True), ("replays/h", True)),
-            misleads="a low generation on an idle GPU saves power and is no fault.",
-        ),
+        gpus_pcie(nodes=True),
         Series(
-            "PCIe errors an hour that the kernel counted (AER)",
-            "By severity. Corrected ones are no fault, others are.",
+            "PCIe replays and errors an hour",
+            "Packets sent again, and errors that the kernel counted (AER), by severity. Corrected ones are "
+            "no fault, others are.",
             (
-                Query(
-                    "sum by (severity) (rate(wirewatch_pcie_errors_total{GPUS}[$__rate_interval])) * 3600",
-                    "{{severity}}",
-                ),
+                Query("sum(rate(wirewatch_pcie_replays_total{GPUS}[$__rate_interval])) * 3600", "replays"),
+                _by("severity", "wirewatch_pcie_errors_total{GPUS}"),
             ),
-            "none",
-            GROWS,
+            "none", GROWS, height=9,
         ),
     ),
-)
-
+)  # fmt: skip
 RDMA = Row(
     "InfiniBand and RoCE",
     (
-        Table(
-            "Ports, worst first",
-            "Whether a port is active and at its rate; flaps, times it went down in an hour, and error "
-            "counters that are blind because they stand at their ceiling. The fifty lowest.",
-            (
-                Value("active", f"bottomk(50, {ACTIVE})", "none", Limits("red", ((1, "green"),)), 65, IS_UP),
-                CLUSTER,
-                NODE,
-                Label("device", 80),
-                Label("port", 50),
-                Value(
-                    "of rate",
-                    f"{RATE} / {RATE_EXPECTED}",
-                    "percentunit",
-                    Limits("red", ((1, "green"),)),
-                    75,
-                    decimals=0,
-                    of=OF_PORT,
-                ),
-                Value(
-                    "flaps",
-                    f"max by ({OF_PORT}) (wirewatch_rdma_port_flaps_total{{HERE}})",
-                    "none",
-                    SOME_IS_ODD,
-                    65,
-                    of=OF_PORT,
-                ),
-                Value(
-                    "went down",
-                    f"max by ({OF_PORT}) (increase(wirewatch_rdma_port_link_downed_total{{HERE}}[1h]))",
-                    "none",
-                    SOME_IS_ODD,
-                    95,
-                    decimals=0,
-                    of=OF_PORT,
-                ),
-                Value(
-                    "blind",
-                    f"max by ({OF_PORT}) (wirewatch_rdma_port_counters_saturated{{HERE}})",
-                    "none",
-                    SOME_IS_ODD,
-                    of=OF_PORT,
-                ),
-            ),
-            order=(("active", False), ("of rate", False)),
-            height=9,
-            misleads="ports without a cable on purpose are here too, until `[expect]` says how "
-            "many there should be.",
-        ),
+        ports(nodes=True),
         Table(
             "Ports with errors in the last hour",
             "By kind, most first; which kinds are judged is in docs/METRICS.md. 50 rows at most.",
             (
                 Value(
-                    "errors",
-                    f"topk(50, {_hour('wirewatch_rdma_port_errors_total{HERE}', OF_PORT + ',kind')} > 0)",
-                    "none",
-                    GROWS,
-                    90,
-                    decimals=0,
+                    "errors", f"topk(50, sum by ({OF_PORT},kind) (increase({_ERRORS}[1h])) > 0)", "none",
+                    GROWS, 90, decimals=0,
                 ),
-                CLUSTER,
-                NODE,
-                Label("device", 90),
-                Label("port", 50),
-                Label("kind"),
+                CLUSTER, NODE, Label("device", 90), Label("port", 50), Label("kind"),
             ),
-            order=(("errors", True),),
-            blank=Blank.PORTS,
-            height=9,
-            misleads="a counter at its ceiling (blind) counts no more.",
+            height=9, order=(("errors", True),), blank=Blank.PORTS,
+            misleads="a counter at its ceiling counts no more: that is a finding.",
         ),
-        Series(
-            "Sent, of the port's rate",
-            "The twelve ports that sent most in the time shown.",
-            (
-                busiest(
-                    "wirewatch_rdma_port_transmit_bytes_total{HERE}",
-                    RATE,
-                    OF_PORT,
-                    "{{cluster}} {{node}} {{device}}:{{port}}",
-                ),
-            ),
-            "percentunit",
-            FULL,
-            legend="highest",
-            misleads="the twelve are chosen by their mean over the time shown: a short burst of "
-            "another is not here.",
-        ),
-        Series(
-            "Received, of the port's rate",
-            "The twelve ports that received most in the time shown.",
-            (
-                busiest(
-                    "wirewatch_rdma_port_receive_bytes_total{HERE}",
-                    RATE,
-                    OF_PORT,
-                    "{{cluster}} {{node}} {{device}}:{{port}}",
-                ),
-            ),
-            "percentunit",
-            FULL,
-            legend="highest",
-            misleads="the twelve are chosen by their mean over the time shown: a short burst of "
-            "another is not here.",
-        ),
-        Series(
-            "Errors an hour, by kind",
-            "Over all ports chosen. Counts from before the agent started are no fault.",
-            (
-                Query(
-                    "sum by (kind) (rate(wirewatch_rdma_port_errors_total{HERE}[$__rate_interval])) * 3600",
-                    "{{kind}}",
-                ),
-            ),
-            "none",
-            GROWS,
+        _busy("Sent, of the port's rate", "The twelve ports that sent most in the time shown.", "transmit"),
+        _busy(
+            "Received, of the port's rate", "The twelve ports that received most in the time shown.",
+            "receive",
         ),
         Series(
             "Congestion an hour, by kind",
             "Signs of a full network, each in its own unit; no fault of the node.",
-            (
-                Query(
-                    "sum by (kind) (rate(wirewatch_rdma_port_congestion_total{HERE}[$__rate_interval])) * "
-                    "3600",
-                    "{{kind}}",
-                ),
-            ),
-            "short",
-            NoLimit("what is much depends on the network"),
+            (_by("kind", "wirewatch_rdma_port_congestion_total{HERE}"),),
+            "short", NoLimit("what is much depends on the network"), 24, 6,
             misleads="units differ by kind: compare a line only with itself.",
         ),
     ),
-)
+)  # fmt: skip
+GPUDIRECT = Row(
+    "GPUDirect RDMA",
+    (
+        Table(
+            "Checks that fail, or cannot be done",
+            "A failed check costs GPUDirect between some GPU and NIC; of an unknown one nobody "
+            "knows. 50 rows at most.",
+            (
+                Value(
+                    "",
+                    "topk(50, max by (cluster,node,check,state) "
+                    '(wirewatch_gpudirect_check_state{HERE,state=~"failed|unknown"}) == 1)',
+                    "none", COUNTED,
+                ),
+                Label("state", 90, words={"failed": ("failed", "red"), "unknown": ("unknown", "purple")}),
+                CLUSTER, NODE, Label("check"),
+            ),
+            8, 9, order=(("state", False),), blank=Blank.GPUDIRECT,
+        ),
+        Matrix(
+            "Path from GPU to NIC",
+            "As nvidia-smi names it: PIX one PCI switch, PXB several, PHB one root, NODE one NUMA "
+            "node, SYS across. Of sixteen GPUs at most.",
+            WHERE.format(f"{_NEAR} and on ({OF_GPU}) {_FIRST}"),
+            "where", "device", "none", COLOURED, shows="path",
+            words={
+                "PIX": ("PIX", "green"), "PXB": ("PXB", "green"), "PHB": ("PHB", "yellow"),
+                "NODE": ("NODE", "transparent"), "SYS": ("SYS", "transparent"), "unknown": ("?", "purple"),
+            },
+            width=16, height=9, first=150,
+        ),
+    ),
+)  # fmt: skip

@@ -14,84 +14,41 @@ from dashboards.parts import (
     Table,
     Value,
 )
-from dashboards.shared import COLOURED, COUNTED, GPU_HERE
+from dashboards.shared import COUNTED, GPU_HERE
 
-_ACTIVE = "max by (gpu,reason) (wirewatch_clocks_event_active{GPUS})"
-_FAULTY = "max by (gpu,reason) (wirewatch_clocks_event_active{GPUS,reason=~'hw_.*|sw_thermal_slowdown'})"
-_DOWN = f"{_FAULTY} * 2 or {_ACTIVE}"
+_HELD = "max by (reason,gpu) (rate(wirewatch_clocks_event_seconds_total{GPUS}[5m]))"
+
+
+def _of_gpus(metric: str, *by: str) -> str:
+    return (
+        f"max by (gpu) ({metric}{{GPUS}})"
+        if not by
+        else f"sum by (gpu) (max by (gpu,{','.join(by)}) ({metric}))"
+    )
+
 
 HELD = Row(
     "Clocks, heat, memory",
     (
-        Series(
-            "Share of time held down, by reason",
-            "The part of the time for which each reason held the clocks of the worst GPU down. "
-            "`sw_power_cap` is normal at full load; the `hw_` ones and heat are not.",
-            (
-                Query(
-                    "max by (reason) (rate(wirewatch_clocks_event_seconds_total{GPUS}[$__rate_interval]))",
-                    "{{reason}}",
-                ),
-            ),
-            "percentunit",
-            Limits("green", ((0.1, "orange"),)),
-            8,
-            11,
-            highest=1,
-        ),
         Matrix(
-            "Held down now",
-            "Which reasons hold the GPU's clocks down. Those in colour are faults; an idle GPU, the "
-            "power cap and application clocks are normal.",
-            _DOWN,
-            "reason",
-            "gpu",
-            "none",
-            COLOURED,
-            words={"0": ("", "transparent"), "1": ("yes", "transparent"), "2": ("held", "orange")},
-            width=16,
-            height=11,
-            first=170,
-            misleads="`sw_power_cap` at full load and `gpu_idle` are normal.",
+            "Share of the last five minutes held down, by reason",
+            "The part of the time for which each reason held a GPU's clocks down. `sw_power_cap` is normal "
+            "at full load; the `hw_` reasons and heat are not.",
+            _HELD, "reason", "gpu", "percentunit", Limits("green", ((0.1, "orange"),)),
+            width=10, height=7, decimals=0, first=170, misleads="`sw_power_cap` at full load is normal.",
         ),
         Series(
             "Power",
             "Power draw of each GPU. One lower than its peers in the same job waits, or is held down.",
-            (Query("max by (gpu) (wirewatch_gpu_power_watts{GPUS})", "GPU {{gpu}}"),),
-            "watt",
-            NoLimit("it depends on the job and the product"),
-            8,
+            (Query(_of_gpus("wirewatch_gpu_power_watts"), "GPU {{gpu}}"),),
+            "watt", NoLimit("it depends on the job and the product"), 7, 7,
             misleads="an idle GPU draws little: that is no fault.",
         ),
         Series(
             "Temperature",
             "The hottest sensor of each GPU.",
-            (Query("max by (gpu) (wirewatch_gpu_temperature_celsius{GPUS})", "GPU {{gpu}}"),),
-            "celsius",
-            NoLimit("each product has its own limit, which it reports as a throttle reason"),
-            8,
-        ),
-        Table(
-            "XIDs",
-            "Errors of the driver since the machine was started; what each number means is in "
-            "docs/METRICS.md.",
-            (
-                Value(
-                    "events", "max by (gpu,xid) (wirewatch_xid_events_total{HERE})", "none", AT_MOST_NONE, 90
-                ),
-                Label("gpu", 60),
-                Label("xid", 80),
-                Value(
-                    "last of this GPU",
-                    "max by (gpu) (wirewatch_xid_last_event_timestamp_seconds{HERE} > 0) * 1000",
-                    "dateTimeFromNow",
-                    NoLimit("a moment"),
-                ),
-            ),
-            8,
-            order=(("events", True),),
-            blank=Blank.XID,
-            misleads="it counts since the machine was started, what was repaired since too.",
+            (Query(_of_gpus("wirewatch_gpu_temperature_celsius"), "GPU {{gpu}}"),),
+            "celsius", NoLimit("each product has its own limit, which it reports as a throttle reason"), 7, 7,
         ),
         Table(
             "Memory errors and repairs",
@@ -102,41 +59,44 @@ HELD = Row(
                 GPU_HERE,
                 Value(
                     "uncorrected",
-                    "sum by (gpu) (max by (gpu,uuid,location) "
-                    '(wirewatch_ecc_errors_total{GPUS,kind="uncorrected"}))',
-                    "none",
-                    AT_MOST_NONE,
+                    _of_gpus('wirewatch_ecc_errors_total{GPUS,kind="uncorrected"}', "uuid", "location"),
+                    "none", AT_MOST_NONE,
                 ),
                 Value(
                     "corrected",
-                    "sum by (gpu) (max by (gpu,uuid,location) "
-                    '(wirewatch_ecc_errors_total{GPUS,kind="corrected"}))',
-                    "none",
+                    _of_gpus('wirewatch_ecc_errors_total{GPUS,kind="corrected"}', "uuid", "location"),
+                    "none", COUNTED,
+                ),
+                Value(
+                    "remapped rows", _of_gpus("wirewatch_rows_remapped{GPUS}", "uuid", "kind"), "none",
                     COUNTED,
                 ),
+                Value("remap pending", _of_gpus("wirewatch_row_remap_pending"), "none", SOME_IS_ODD),
+                Value("remap failed", _of_gpus("wirewatch_row_remap_failed"), "none", AT_MOST_NONE),
                 Value(
-                    "remapped rows",
-                    "sum by (gpu) (max by (gpu,uuid,kind) (wirewatch_rows_remapped{GPUS}))",
-                    "none",
-                    COUNTED,
-                ),
-                Value(
-                    "remap pending", "max by (gpu) (wirewatch_row_remap_pending{GPUS})", "none", SOME_IS_ODD
-                ),
-                Value(
-                    "remap failed", "max by (gpu) (wirewatch_row_remap_failed{GPUS})", "none", AT_MOST_NONE
-                ),
-                Value(
-                    "driver asks",
-                    'max by (gpu) (wirewatch_gpu_recovery_action{GPUS,action!="none"})',
-                    "none",
-                    AT_MOST_NONE,
-                    words={"0": ("nothing", ""), "1": ("recovery", "red")},
+                    "driver asks", 'max by (gpu) (wirewatch_gpu_recovery_action{GPUS,action!="none"})',
+                    "none", AT_MOST_NONE, words={"0": ("nothing", ""), "1": ("recovery", "red")},
                 ),
             ),
-            24,
-            10,
-            misleads="corrected errors cost nothing; a remapped row is a repair that has been done.",
+            16, 10, misleads="corrected errors cost nothing; a remapped row is a repair that has been done.",
+        ),
+        Table(
+            "XIDs",
+            "Errors of the driver since the machine was started; what each number means is in "
+            "docs/METRICS.md.",
+            (
+                Value(
+                    "events", "max by (gpu,xid) (wirewatch_xid_events_total{HERE})", "none", AT_MOST_NONE, 90
+                ),
+                Label("gpu", 60), Label("xid", 80),
+                Value(
+                    "last of this GPU",
+                    "max by (gpu) (wirewatch_xid_last_event_timestamp_seconds{HERE} > 0) * 1000",
+                    "dateTimeFromNow", NoLimit("a moment"),
+                ),
+            ),
+            8, 10, order=(("events", True),), blank=Blank.XID,
+            misleads="it counts since the machine was started, what was repaired since too.",
         ),
     ),
-)
+)  # fmt: skip

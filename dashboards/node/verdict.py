@@ -16,7 +16,7 @@ from dashboards.parts import (
     Value,
 )
 from dashboards.shared import AGE, COLOURED, COUNTED
-from dashboards.wrong import alerts, findings
+from dashboards.wrong import findings
 from wirewatch_fleet import worst
 
 _HEALTH = " + ".join(
@@ -102,15 +102,14 @@ VERDICT = Row(
             "none",
             COUNTED,
         ),
-        findings("Findings and what to do", width=24, height=9, nodes=False),
-        alerts(width=24, height=7, nodes=False),
+        findings(),
         Series(
             "Health over time",
             "0 OK, 1 DEGRADED, 2 UNKNOWN, 3 FAILED.",
             (Query(_HEALTH, "health"),),
             "none",
             Limits("green", ((1, "orange"), (2, "purple"), (3, "red"))),
-            height=6,
+            height=5,
             highest=3,
             stepped=True,
         ),
@@ -131,7 +130,7 @@ VERDICT = Row(
                 Label("nccl", 90),
                 Label("fingerprint", 160),
             ),
-            height=6,
+            height=5,
         ),
     ),
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent / "page.html"
 WIDTH = 1464
-SOON = 60_000
+SOON = 240_000
 SETTLED = """() => {
   const panels = [...document.querySelectorAll('[data-panel]')];
   return panels.length > 0 && panels.every((one) => one.dataset.state !== 'loading');
@@ -77,7 +77,7 @@ def _drawn(browser: "Browser", job: Job) -> Page:
         "time": job.time,
     }  # fmt: skip
     tab.add_init_script(f"window.PAGE = {json.dumps(page)};")
-    tab.goto(PAGE.as_uri())
+    tab.goto(PAGE.as_uri(), timeout=SOON)
     try:
         tab.wait_for_function(SETTLED, timeout=SOON)
     except Error as error:

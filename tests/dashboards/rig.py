@@ -17,8 +17,11 @@ from proof.played.score import Score
 from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
 from tests.node.daemon.process import Daemon
 from tests.node.jobs.burstlooks import DrawnJob, as_json
+from wirewatch.core.types import Tier
 
 CALM, STORM = "calm", "storm"
+OF_CORE = "-core"
+"""End of the name of the cluster whose nodes are scraped on tier `core`."""
 _EVERY = 2.0
 _QUICK = "agent", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "topology", "xid"
 _HEAD = '[listen]\nsocket = ""\n'
@@ -123,6 +126,25 @@ set = "28.39.1002"
 """
 """A job in lockstep in which GPU 5 never waits; a driver of its own, and a NIC gets new firmware."""
 
+PORTS_DOWN = (
+    "".join(
+        f"""
+[[change]]
+port = "sysfs"
+match = "read /sys/class/infiniband/mlx5_[2-9]/ports/1/{file}"
+from = 20
+set = "{text}"
+"""
+        for file, text in (("state", "1: DOWN"), ("phys_state", "2: Polling"))
+    )
+    + """
+[[change]]
+port = "command"
+match = "ibstat()"
+errno = "ENOENT"
+"""
+)
+"""Eight ports lose their cables; `ibstat` is not there to disagree."""
 _NO_SYSFS = """
 [[change]]
 port = "sysfs"
@@ -163,7 +185,7 @@ MACHINES = (
     Machine(CALM, "calm-2"),
     Machine(STORM, "storm-1", (
         "nvlink-link-down", "nvlink-crc", "straggler-memory", "straggler-pair", "probe-slow", "acs-on",
-        "ib-symbol-errors", "xid-94", "gpu-throttle-thermal", _NVLINK5,
+        "ib-symbol-errors", "xid-94", "gpu-throttle-thermal", PORTS_DOWN, _NVLINK5,
     ), DETAIL),
     Machine(STORM, "storm-2", (_JOB,), LOCKSTEP),
     Machine(STORM, "storm-3", ("ib-unreadable", "pcie-x8", "nvlink-link-down"), stops=True),
@@ -196,10 +218,13 @@ class Rig:
 
 
 @contextmanager
-def running(folder: Path, machines: Sequence[Machine] = MACHINES, rules: float | None = 2.0) -> Iterator[Rig]:
+def running(
+    folder: Path, machines: Sequence[Machine] = MACHINES, rules: float | None = 2.0, *, core: bool = False
+) -> Iterator[Rig]:
     """All of them, scraped each second; ends with the block.
 
-    `rules`: seconds between evaluations of the rules, None for those that are shipped.
+    `rules`: seconds between evaluations of the rules, None for those that are shipped. `core`: each is
+    scraped a second time, on tier `core` and for a cluster of its own.
     """
     with ExitStack() as stack:
         rings = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
@@ -207,8 +232,9 @@ def running(folder: Path, machines: Sequence[Machine] = MACHINES, rules: float |
         targets = [
             (
                 daemons[one.node].url.removeprefix("http://"),
-                {"cluster": one.cluster, "node": one.node},
+                {"cluster": one.cluster + end, "node": one.node, "__param_tier": tier.value},
             )
+            for tier, end in ((Tier.FULL, ""), (Tier.CORE, OF_CORE))[: 1 + core]
             for one in machines
         ]
         config = folder / "prometheus.yml"

@@ -13,6 +13,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models import units
 from grafana_foundation_sdk.models.dashboard import Dashboard as Schema
 
+from dashboards import why
 from dashboards.boards import BOARDS
 from dashboards.build import PAGES, WIDTH, document
 from dashboards.parts import (
@@ -37,7 +38,7 @@ from dashboards.tables import NARROWEST, header_of
 from dashboards.wrong import what_to_do
 from tests.dashboards.grafana import panels
 from wirewatch.catalogue import rules
-from wirewatch.core.types import Health
+from wirewatch.core.types import Health, Tier
 from wirewatch_fleet import worst
 
 each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
@@ -46,8 +47,13 @@ CORE = {"row", "stat", "table", "text", "timeseries"}
 UNITS = {unit for name, unit in vars(units).items() if not name.startswith("_")}
 OF_PROMETHEUS = {"titleFormat", "step", "useValueForTime"}
 """What an annotation has for its data source, which the schema of all dashboards does not name."""
-PIXELS = 1440
-"""Of a page on a usual screen."""
+PIXELS, SCREEN = 1440, 1080
+"""Width of a page, and height of a usual screen."""
+UNIT, GAP = 38, 8
+"""Pixels of a line of Grafana's grid, and of what is between two panels."""
+SCREENS = {"wirewatch-fleet": 2, "wirewatch-node": 3, "wirewatch-links": 3, "wirewatch-agent": 3}
+LONGEST, LONGEST_REASON = 800, 1000
+"""Characters of a panel's own query, and of one for its reason."""
 register_default_plugins()
 
 
@@ -156,6 +162,51 @@ def test_every_panel_says_what_it_means_in_which_unit_and_from_when_on_it_is_bad
 
 
 @each_board
+def test_a_dashboard_fits_its_screens(board: Dashboard) -> None:
+    places = [panel["gridPos"] for panel in document(board)["panels"]]
+    height = max(place["y"] + place["h"] for place in places) * UNIT - GAP
+    assert height <= SCREENS[board.uid] * SCREEN
+
+
+@each_board
+def test_no_query_is_longer_than_a_person_reads(board: Dashboard) -> None:
+    for panel in panels_of(board):
+        assert max(map(len, queries(panel))) <= LONGEST, f"{panel.title}: record it in wirewatch-boards"
+        assert len(why.coded(panel)) <= LONGEST_REASON
+
+
+@each_board
+def test_a_panel_is_of_one_tier_and_a_number_of_core(board: Dashboard) -> None:
+    """Else it would be half empty in tier core, or a number of nothing."""
+    for panel in panels_of(board):
+        tiers = {metric.tier for _, metric in why.asked(panel)}
+        assert len(tiers) <= 1, panel.title
+        assert not isinstance(panel, Stat) or tiers <= {Tier.CORE}, panel.title
+
+
+@each_board
+def test_what_is_of_core_asks_for_values_that_core_has(board: Dashboard) -> None:
+    """A family of states is in core with some of them alone: no panel may ask for the others."""
+    for panel in panels_of(board):
+        for query in queries(panel):
+            for _, metric in why.asked(panel):
+                if metric.core:
+                    named = re.findall(
+                        rf'wirewatch_{metric.name}{{[^}}]*{metric.labels[-1]}=~?"([^"]+)"', query
+                    )
+                    assert all(set(one.split("|")) <= set(metric.core) for one in named), panel.title
+                    assert named or f"wirewatch_{metric.name}" not in query, panel.title
+
+
+@each_board
+def test_every_panel_knows_why_it_may_be_empty(board: Dashboard) -> None:
+    for panel in panels_of(board):
+        made = list(why.reasons(panel))
+        assert len({one.code for one in made}) == len(made), panel.title
+        assert made, panel.title
+
+
+@each_board
 def test_what_a_job_alone_fills_is_collapsed_and_nothing_else_is_hidden(board: Dashboard) -> None:
     made = [panel for panel in document(board)["panels"] if panel["type"] == "row"]
     assert [row["collapsed"] for row in made] == [row.collapsed for row in board.rows]
@@ -178,14 +229,16 @@ def test_no_header_is_cut(board: Dashboard) -> None:
     for panel in panels(document(board)):
         if panel["type"] != "table":
             continue
-        for override in panel["fieldConfig"]["overrides"]:
+        # A reason stands in the place of the columns.
+        overrides = [one for one in panel["fieldConfig"]["overrides"] if one["matcher"]["options"] != why.WHY]
+        for override in overrides:
             set_to = {one["id"]: one["value"] for one in override["properties"]}
             least = set_to.get("custom.width", set_to.get("custom.minWidth"))
             if least is not None and "unit" in set_to:
                 assert least >= 7 * len(override["matcher"]["options"]) + 20, (panel["title"], override)
         least = [
             one["value"]
-            for override in panel["fieldConfig"]["overrides"]
+            for override in overrides
             for one in override["properties"]
             if one["id"] in {"custom.width", "custom.minWidth"}
         ]

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from dashboards import why
 from dashboards.boards import BOARDS
 from dashboards.build import document
 from dashboards.parts import Dashboard, Label, Matrix, Panel, Series, Table, Text, queries, selected
@@ -32,6 +33,8 @@ def given(query: str) -> str:
 def test_a_panel_asks_for_what_there_is(panel: Panel) -> None:
     asked = queries(panel)
     assert asked
+    assert labels_of(given(why.worded(panel))) == {why.WHY}
+    assert labels_of(given(why.coded(panel))) == frozenset()
     for query in asked:
         labels_of(given(query))
         assert "instance" not in query

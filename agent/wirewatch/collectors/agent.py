@@ -11,7 +11,9 @@ CPU = family("agent_cpu_seconds_total", ("process",), "CPU time of the agent's p
 RESIDENT = family(
     "agent_resident_memory_bytes", ("process",), "Resident memory of the agent's processes.", tier=Tier.CORE
 )
-NVML_SECONDS = family("agent_nvml_seconds_total", (), "Time that the agent has spent inside NVML calls.")
+NVML_SECONDS = family(
+    "agent_nvml_seconds_total", (), "Time that the agent has spent inside NVML calls.", tier=Tier.CORE
+)
 RESTARTS = family(
     "agent_nvml_restarts_total",
     (),
@@ -20,7 +22,7 @@ RESTARTS = family(
 )
 STUCK = family(
     "agent_nvml_stuck_processes", (), "Killed processes that hang in the driver and cannot die.",
-    "a process in state D",
+    "a process in state D", tier=Tier.CORE,
 )  # fmt: skip
 BRAKE = family(
     "brake_active", ("scope",),

@@ -49,7 +49,10 @@ from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Ti
 
 GPU = ("gpu", "uuid")
 
-REASON = family("clocks_event_active", (*GPU, "reason"), "1 while this reason holds the GPU's clocks down.")
+REASON = family(
+    "clocks_event_active", (*GPU, "reason"), "1 while this reason holds the GPU's clocks down.",
+    undrawn="the time for which it did is drawn",
+)  # fmt: skip
 REASON_SECONDS = family(
     "clocks_event_seconds_total", (*GPU, "reason"),
     "Time that this reason held the GPU's clocks down, since the driver was loaded.", tier=Tier.CORE,
@@ -61,7 +64,9 @@ UTILIZATION = family(
     GPU,
     "Share of time in which some kernel ran; reads 1 in a job that waits for one slow GPU.",
 )
-PROCESSES = family("gpu_compute_processes", GPU, "Processes with a compute context on the GPU.")
+PROCESSES = family(
+    "gpu_compute_processes", GPU, "Processes with a compute context on the GPU.", tier=Tier.CORE
+)
 RECOVERY = family(
     "gpu_recovery_action", (*GPU, "action"),
     "1 for the action that the driver asks for; `none` when all is well.", "every action but none",

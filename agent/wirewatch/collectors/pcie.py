@@ -44,9 +44,14 @@ GENERATION = family(
     "pcie_generation", GPU, "PCIe generation of the GPU's link now; falls when idle, by design.",
     tier=Tier.CORE,
 )  # fmt: skip
-GENERATION_MAX = family("pcie_generation_max", GPU, "Highest PCIe generation of GPU and slot.")
+GENERATION_MAX = family(
+    "pcie_generation_max",
+    GPU,
+    "Highest PCIe generation of GPU and slot.",
+    undrawn="a slower slot is a finding, pcie.generation",
+)
 WIDTH = family("pcie_width", GPU, "PCIe lanes of the GPU's link now.", tier=Tier.CORE)
-WIDTH_MAX = family("pcie_width_max", GPU, "Most PCIe lanes of GPU and slot.")
+WIDTH_MAX = family("pcie_width_max", GPU, "Most PCIe lanes of GPU and slot.", tier=Tier.CORE)
 REPLAYS = family("pcie_replays_total", GPU, "PCIe packets sent again, since reset.", "values above 0")
 ERRORS = family(
     "pcie_errors_total", (*GPU, "severity"),

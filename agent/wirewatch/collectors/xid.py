@@ -69,6 +69,7 @@ EVENTS = family(
     (*GPU, "xid"),
     "XIDs since the machine was started, as far as the kernel log reaches; gpu is empty for a GPU not known.",
     UNSEEN,
+    tier=Tier.CORE,
 )
 LAST = family(
     "xid_last_event_timestamp_seconds", GPU, "When the GPU's last XID was; 0 for never.", UNSEEN,
@@ -76,15 +77,22 @@ LAST = family(
 )  # fmt: skip
 SXIDS = family(
     "sxid_events_total", ("device", "sxid"), "Errors of NVLink switches, by PCI address and SXid.",
-    "all of it",
+    "all of it", tier=Tier.CORE,
 )  # fmt: skip
 OTHER = family(
     "kernel_events_total", ("kind",),
     "Other messages of the kernel about wires, since the machine was started.", "values above 0",
     undrawn="each becomes a finding",
 )  # fmt: skip
-MISSED = family("kernel_log_missed_total", (), "Records of the kernel log that were overwritten unread.")
-UNPARSED = family("kernel_log_unparsed_total", (), "Records with an XID, not understood or not the kernel's.")
+MISSED = family(
+    "kernel_log_missed_total", (), "Records of the kernel log that were overwritten unread.", tier=Tier.CORE
+)
+UNPARSED = family(
+    "kernel_log_unparsed_total",
+    (),
+    "Records with an XID, not understood or not the kernel's.",
+    tier=Tier.CORE,
+)
 
 COUNTED = (OFF_BUS, *(kind for kind, text in TEXTS.items() if not text.ends))
 METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)

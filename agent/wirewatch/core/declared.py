@@ -96,6 +96,8 @@ def metric_faults(metric: "Metric") -> Iterator[str]:
     limits = [value for value, _ in metric.panel.limits]
     if len(limits) == 1 or limits != sorted(set(limits)):
         yield f"{name}: give its panel no limit, or two and more that rise"
+    if metric.core and (metric.tier.value != "core" or not metric.labels):
+        yield f"{name}: name values for tier core only where it is of tier core and has a label"
     if metric.undrawn and (metric.panel.title or limits):
         yield f"{name}: give it a panel or a reason in undrawn, and not both"
 

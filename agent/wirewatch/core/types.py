@@ -169,7 +169,7 @@ class Metric:
     `unproven` says what of it was never seen on real hardware; empty when all was. `panel` is how a dashboard
     draws it where no panel was made for it by hand; `undrawn` says why no dashboard does. `tier` is the
     smallest one that has it: all that alerts, recording rules and the dashboard Fleet ask for is in `core`
-    (ADR 0062).
+    (ADR 0062). `core` names the values of the last label that tier `core` has, all where it is empty.
     """
 
     name: str
@@ -181,6 +181,7 @@ class Metric:
     undrawn: str = ""
     tier: Tier = Tier.FULL
     unit: str = ""
+    core: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         refuse(metric_faults(self))
@@ -202,12 +203,12 @@ class Metric:
 
 def family(
     name: str, labels: tuple[str, ...], about: str, unproven: str = "", *, undrawn: str = "",
-    tier: Tier = Tier.FULL,
+    tier: Tier = Tier.FULL, core: tuple[str, ...] = (),
 ) -> Metric:  # fmt: skip
     """Return a metric family whose kind its name says: `_total` a counter, `_info` an info, else a gauge."""
     kinds = {"total": Kind.COUNTER, "info": Kind.INFO}
     kind = kinds.get(name.rpartition("_")[2], Kind.GAUGE)
-    return Metric(name, kind, labels, about, unproven, undrawn=undrawn, tier=tier)
+    return Metric(name, kind, labels, about, unproven, undrawn=undrawn, tier=tier, core=core)
 
 
 class Sample(NamedTuple):
@@ -216,6 +217,13 @@ class Sample(NamedTuple):
     metric: Metric
     labels: tuple[str, ...]
     value: float
+
+    def in_tier(self, tier: Tier) -> bool:
+        """Return whether a scrape of this tier has the series."""
+        if tier is Tier.FULL:
+            return True
+        metric = self.metric
+        return metric.tier is Tier.CORE and (not metric.core or self.labels[-1] in metric.core)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ PEAK_RATIO = Metric(
     "Measured over the wire of one GPU each way, also where nothing is expected; "
     "a healthy ring reaches 0.76, NVLink SHARP may exceed 1.",
     _UNPROVEN,
+    tier=Tier.CORE,
 )  # fmt: skip
 KNOWN = Metric(
     "probe_expected_known",
@@ -123,11 +124,12 @@ KNOWN = Metric(
 )
 LATENCY = Metric(
     "probe_latency_seconds", Kind.GAUGE, ("op", "ranks", "gpus"),
-    "Time of the smallest message, launched as a CUDA graph.", _UNPROVEN,
+    "Time of the smallest message, launched as a CUDA graph.", _UNPROVEN, tier=Tier.CORE,
 )  # fmt: skip
 PATH = Metric(
     "probe_path_info", Kind.INFO, ("op", "ranks", "gpus", "transport", "algorithm", "protocol", "engine"),
     "How NCCL sent the largest message, by its log; transport is the worst between two GPUs.", _UNPROVEN,
+    tier=Tier.CORE,
 )  # fmt: skip
 RUNS = Metric(
     "probe_runs_total", Kind.COUNTER, ("result",), "Probes by how they ended, since start.", tier=Tier.CORE
@@ -149,11 +151,15 @@ LAST = Metric(
     tier=Tier.CORE,
 )
 DURATION = Metric(
-    "probe_duration_seconds", Kind.GAUGE, (), "How long the newest probe took, from start to its end."
+    "probe_duration_seconds",
+    Kind.GAUGE,
+    (),
+    "How long the newest probe took, from start to its end.",
+    tier=Tier.CORE,
 )
 SECONDS = Metric(
     "probe_gpu_seconds_total", Kind.COUNTER, (),
-    "GPU-seconds for which probes held contexts, since start: seconds times GPUs.",
+    "GPU-seconds for which probes held contexts, since start: seconds times GPUs.", tier=Tier.CORE,
 )  # fmt: skip
 FRESH = Metric(
     "probe_fresh",
@@ -181,12 +187,11 @@ SCORE = Metric(
     "straggler_score", Kind.GAUGE, ("gpu", "uuid", "signal"),
     "How much slower this part of a GPU is than its own history or its peers, in standard deviations of the "
     "noise; what is above 4 and costs enough is a straggler. Below 0 it is faster.", _UNPROVEN,
-    tier=Tier.CORE,
 )  # fmt: skip
 STRAGGLER = Metric(
     "straggler", Kind.GAUGE, ("gpu", "uuid", "signal"),
     "1 for a GPU that is believed to be slow, by the part that is; no series where nothing is.", _UNPROVEN,
-    tier=Tier.CORE,
+    tier=Tier.CORE, undrawn="each is a finding",
 )  # fmt: skip
 METRICS = (
     BUSBW, EXPECTED, RATIO, PEAK_RATIO, KNOWN, LATENCY, PATH, RUNS, SKIPS, HOLDS, LAST, DURATION, SECONDS,

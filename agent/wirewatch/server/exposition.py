@@ -93,7 +93,7 @@ class _Texts:
         known = self._parts.get(name)
         if known is not None and known.version is version:
             return known
-        shown = (one for one in samples() if self._tier is Tier.FULL or one.metric.tier is Tier.CORE)
+        shown = (one for one in samples() if one.in_tier(self._tier))
         by_metric = grouped((sample.metric.name, sample) for sample in shown)
         text = b"".join(self._family(metric, found) for metric, found in by_metric.items())
         made = self._parts[name] = _Part(version, text)

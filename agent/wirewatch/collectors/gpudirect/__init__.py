@@ -21,7 +21,7 @@ from wirewatch.collectors.gpudirect.read import (
 )
 from wirewatch.core.collector import Collector
 from wirewatch.core.ports import Hardware
-from wirewatch.core.types import Absent, Sample, family, value_or
+from wirewatch.core.types import Absent, Sample, Tier, family, value_or
 
 UNSEEN = "all of it"
 PATH = family(
@@ -31,6 +31,7 @@ PATH = family(
 CHECK = family(
     "gpudirect_check_state", ("check", "state"),
     "1 for the answer to each question about GPUDirect RDMA: passed, failed or unknown.", UNSEEN,
+    tier=Tier.CORE, core=("failed", "unknown"),
 )  # fmt: skip
 NEEDS = family(
     "gpudirect_check_needs_info", ("check", "privilege"),
@@ -42,7 +43,9 @@ INFO = family(
     "How NICs may reach GPU memory; likely until a job's own log proves it.", UNSEEN,
     undrawn="the checks beside it say how NICs reach GPU memory",
 )  # fmt: skip
-UNPARSED = family("nccl_conf_lines_unparsed", (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN)
+UNPARSED = family(
+    "nccl_conf_lines_unparsed", (), "Lines of /etc/nccl.conf that are not settings.", UNSEEN, tier=Tier.CORE
+)
 METRICS = (PATH, CHECK, NEEDS, INFO, UNPARSED)
 
 

@@ -34,6 +34,7 @@ INFO = family(
 STATE = family(
     "rdma_port_state", (*PORT, "state"),
     "1 for the port's logical state; deferred counts as active, and in the reserved state all are 0.", UNSEEN,
+    tier=Tier.CORE, core=("active",),
 )  # fmt: skip
 PHYSICAL_STATE = family(
     "rdma_port_physical_state", (*PORT, "state"),
@@ -70,13 +71,17 @@ FLAPS = family(
 SATURATED = family(
     "rdma_port_counters_saturated", PORT,
     "Error counters that have reached their maximum and count nothing until they are reset.", UNSEEN,
+    undrawn="each is a finding, infiniband.counter_saturated",
 )  # fmt: skip
 AWAY = family(
     "rdma_device_away_info", ("device", "pci", "reason"),
     "A device that was here and has been given to a pod or a virtual machine.", UNSEEN,
     undrawn="a card that a pod has is no fault",
 )  # fmt: skip
-UNPARSED = family("rdma_ibstat_lines_unparsed_total", (), "Lines of ibstat that were not understood.", UNSEEN)
+UNPARSED = family(
+    "rdma_ibstat_lines_unparsed_total", (), "Lines of ibstat that were not understood.", UNSEEN,
+    tier=Tier.CORE,
+)  # fmt: skip
 METRICS = (
     INFO, STATE, PHYSICAL_STATE, RATE, EXPECTED, TRANSMIT, RECEIVE, ERROR, DOWNED, CONGESTED, FLAPS,
     SATURATED, AWAY, UNPARSED,

@@ -30,12 +30,18 @@ TRANSMIT = family(
 RECEIVE = family(
     "nvlink_receive_bytes_total", GPU, "Payload bytes received over all NVLinks of the GPU.", tier=Tier.CORE
 )
-ERRORS = family("nvlink_errors_total", (*GPU, "kind"), "NVLink errors over all links of the GPU.", BLACKWELL)
+ERRORS = family(
+    "nvlink_errors_total", (*GPU, "kind"), "NVLink errors over all links of the GPU.", BLACKWELL,
+    tier=Tier.CORE,
+)  # fmt: skip
 BER = family(
     "nvlink_effective_ber", GPU, "Bit error rate after forward error correction, all links of the GPU.",
     "NVLink 5 (Blackwell) only",
 )  # fmt: skip
-LINKS = family("nvlink_links", (*GPU, "state"), "NVLinks of the GPU in each state.", tier=Tier.CORE)
+LINKS = family(
+    "nvlink_links", (*GPU, "state"), "NVLinks of the GPU in each state.", tier=Tier.CORE,
+    core=("active", "sleep"),
+)  # fmt: skip
 EXPECTED = family(
     "nvlink_links_expected",
     GPU,
@@ -46,7 +52,10 @@ PEAK = family(
     "nvlink_peak_bytes_per_second", GPU,
     "Line rate of all active NVLinks of the GPU together, one direction.", tier=Tier.CORE,
 )  # fmt: skip
-FABRIC_STATE = family("fabric_state", (*GPU, "state"), "1 for the state of the GPU's fabric registration.")
+FABRIC_STATE = family(
+    "fabric_state", (*GPU, "state"), "1 for the state of the GPU's fabric registration.", tier=Tier.CORE,
+    core=("completed", "not_supported"),
+)  # fmt: skip
 FABRIC_HEALTH = family(
     "fabric_health", (*GPU, "state"), "1 for the fabric's own summary of its health.",
     "bare-metal fabrics; the virtual machine seen reports not_supported",

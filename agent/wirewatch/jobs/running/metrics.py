@@ -34,12 +34,12 @@ WAIT = Metric(
     "job_wait_ratio", Kind.GAUGE, _GPU,
     "Share of the time for which this GPU's collectives wait for other GPUs, here or on other nodes, in the "
     "last 12 s; low on the late one.", _UNPROVEN,
-    panel=Panel("Waiting for other GPUs"),
+    panel=Panel("Waiting for other GPUs"), tier=Tier.CORE,
 )  # fmt: skip
 LATE = Metric(
     "job_late_ratio", Kind.GAUGE, _GPU,
     "Share of a job's collectives in which this GPU was the one that the others waited for.", _UNPROVEN,
-    panel=Panel("Waited for, share of collectives"),
+    panel=Panel("Waited for, share of collectives"), tier=Tier.CORE,
 )  # fmt: skip
 COLLECTIVES = Metric(
     "job_collectives_total", Kind.COUNTER, (*_GPU, "op"),

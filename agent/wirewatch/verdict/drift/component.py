@@ -25,7 +25,7 @@ AGE = family(
     "topology_baseline_timestamp_seconds",
     (),
     "When the topology that this node is compared with was accepted or learned; 0 for not yet.",
-    tier=Tier.CORE,
+    undrawn="`wirewatch topology` says it",
 )
 METRICS = (DRIFT, AGE)
 
