@@ -178,10 +178,9 @@ def parse(
     found, machine = read_output(files, reader)
     file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
-        other = (op, described, network, environment, plot, topology not in {None, HERE})
-        if any(other) or form == "openmetrics":
-            options = "--json, --explain and what names a node: --config, --replay, --overlay"
-            raise click.UsageError(f"a topology file or graphs alone, without a table, take {options}")
+        _no_use(
+            op, described, network, environment, plot, topology not in {None, HERE}, form == "openmetrics"
+        )
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
@@ -194,6 +193,13 @@ def parse(
             _plot(plot, file, reader.runs, grounds)
         health = _print(Parsed(file, reader, found, ratio, grounds, machine), form or "", explain=explain)
     context.exit(EXIT[health])
+
+
+def _no_use(*given: object) -> None:
+    """Raise UsageError: of options that a topology file alone has no use for, one is given."""
+    if any(given):
+        options = "--json, --explain and what names a node: --config, --replay, --overlay"
+        raise click.UsageError(f"a topology file or graphs alone, without a table, take {options}")
 
 
 def _node(
