@@ -296,6 +296,19 @@ def test_a_list_that_cannot_be_read_means_the_whole_node(tmp_path: Path, name: s
     assert len(found.line) < 250
 
 
+@given(st.lists(st.sampled_from([*LISTS.values(), *HOSTILE.values(), "7"]) | st.text(max_size=9), max_size=4))
+def test_a_list_names_gpus_of_this_node_or_cannot_be_read(names: list[str]) -> None:
+    gpus = [NodeGpu(**one) for one in GPUS]
+    try:
+        held = named(",".join(names), gpus)
+    except UnreadList as why:
+        assert len(str(why)) < 120
+        assert str(why).isprintable()
+    else:
+        assert held
+        assert held <= set(range(8))
+
+
 def test_a_thousand_names_of_gpus_are_read(tmp_path: Path) -> None:
     file = tmp_path / "verdict"
     long = ",".join([*map(str, range(4))] * 250)
