@@ -96,11 +96,13 @@ def page(found: Mapping[str, Spent], load: float) -> str:
     return f"""\
 # The gate for a job on some GPUs, measured
 
-Written by `python -m proof.bench.gategpus --write` on {CORES} processors ({platform.machine()},
-Linux {platform.release()}), with other work on the machine: a load of {load:.0f}. The questions were
-asked in turn, so that it came to all alike. [verdict-file.md](../../docs/verdict-file.md) has what is
-read. The agent plays a recording of 8 GPUs. *missed* is every answer that was not OK, or was by the
-whole node against the question.
+Written by `python -m proof.bench.gategpus --write`.
+[verdict-file.md](../../docs/verdict-file.md) has what is read. The questions were asked in turn, so
+that other work of the machine came to all alike. *missed* is every answer that was not OK, or was by
+the whole node against the question.
+
+The machine had {CORES} processors ({platform.machine()}, Linux {platform.release()}) and a load of
+{load:.0f}. The agent played a recording of 8 GPUs.
 
 `--gpus 0-3` adds {min(more):.1f} to {max(more):.1f} ms of processor time, by the shell.
 

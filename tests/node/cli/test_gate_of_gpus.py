@@ -296,6 +296,20 @@ def test_a_list_that_cannot_be_read_means_the_whole_node(tmp_path: Path, name: s
     assert len(found.line) < 250
 
 
+@given(st.lists(st.sampled_from([*LISTS.values(), *HOSTILE.values(), "7"]) | st.text(max_size=9), max_size=4))
+def test_a_list_names_gpus_of_this_node_or_cannot_be_read(names: list[str]) -> None:
+    gpus, why = [NodeGpu(**one) for one in GPUS], ""
+    held: frozenset[int] = frozenset()
+    try:
+        held = named(",".join(names), gpus)
+    except UnreadList as error:
+        why = str(error)
+    assert bool(held) is not bool(why)
+    assert held <= set(range(8))
+    assert why.isprintable()
+    assert len(why) < 120
+
+
 def test_a_thousand_names_of_gpus_are_read(tmp_path: Path) -> None:
     file = tmp_path / "verdict"
     long = ",".join([*map(str, range(4))] * 250)

@@ -27,7 +27,7 @@ from wirewatch.cli.check.answer import (
     nothing,
     reported,
 )
-from wirewatch.cli.check.gpus import NodeParts, parts
+from wirewatch.cli.check.gpus import VerdictParts, parts
 from wirewatch.client import NoAnswer, listens, request
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject, Unusable, utf8
 from wirewatch.documents.health import HEALTH_NAMES, HealthDocument, StatusDocument
@@ -222,7 +222,7 @@ def file_verdict(health: HealthDocument, source: str, socket: str) -> FileVerdic
     )  # fmt: skip
 
 
-def _parts(made: NodeParts, at: float) -> Iterator[FilePart]:
+def _parts(made: VerdictParts, at: float) -> Iterator[FilePart]:
     node = decide(made.node, Terms(), at)
     yield FilePart(HEALTH_NAMES[node.health], line(node))
     for one in made.gpus:

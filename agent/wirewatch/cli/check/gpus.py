@@ -52,7 +52,7 @@ class JobGpus:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPart:
+class GpuVerdict:
     """The findings of one GPU: the worst health, and the line."""
 
     gpu: NodeGpu
@@ -61,14 +61,14 @@ class GpuPart:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeParts:
+class VerdictParts:
     """A verdict by its parts: `node` is what is left without the findings of GPUs."""
 
     node: Grounds
-    gpus: tuple[GpuPart, ...]
+    gpus: tuple[GpuVerdict, ...]
 
 
-def parts(grounds: Grounds) -> NodeParts | None:
+def parts(grounds: Grounds) -> VerdictParts | None:
     """The parts of a verdict; None where the GPUs are not known, or the parts are not the whole."""
     gpus, base = grounds.gpus, grounds.base
     if not gpus or base is None:
@@ -79,13 +79,13 @@ def parts(grounds: Grounds) -> NodeParts | None:
     node = replace(grounds, health=max([base, *map(_health, rest)]), findings=rest)
     made = tuple(_part(gpu, found, grounds) for gpu, found in zip(gpus, by_gpu, strict=True))
     worst = max([node.health, *(one.health for one in made)])
-    return NodeParts(node, made) if worst == grounds.health else None
+    return VerdictParts(node, made) if worst == grounds.health else None
 
 
-def _part(gpu: NodeGpu, found: tuple[CheckFinding, ...], grounds: Grounds) -> GpuPart:
+def _part(gpu: NodeGpu, found: tuple[CheckFinding, ...], grounds: Grounds) -> GpuVerdict:
     health = max(map(_health, found), default=Health.OK)
     alone = Grounds(health, grounds.source, findings=found)
-    return GpuPart(gpu, health, line(decide(alone, Terms(), 0.0)))
+    return GpuVerdict(gpu, health, line(decide(alone, Terms(), 0.0)))
 
 
 def owners(one: CheckFinding, gpus: Sequence[NodeGpu]) -> Positions:
@@ -113,7 +113,7 @@ def answer_for(job: JobGpus, grounds: Grounds, terms: Terms, at: float) -> Check
     return _answer(job, made, held, grounds, terms, at)
 
 
-def _held(job: JobGpus, made: NodeParts | None) -> Positions | str:
+def _held(job: JobGpus, made: VerdictParts | None) -> Positions | str:
     """The GPUs of the job, or why they cannot be said."""
     if made is None:
         return "its GPUs are not known"
@@ -126,7 +126,7 @@ def _held(job: JobGpus, made: NodeParts | None) -> Positions | str:
 
 
 def _answer(
-    job: JobGpus, made: NodeParts, held: Positions, grounds: Grounds, terms: Terms, at: float
+    job: JobGpus, made: VerdictParts, held: Positions, grounds: Grounds, terms: Terms, at: float
 ) -> CheckAnswer:  # fmt: skip
     node, known = decide(made.node, terms, at), grounds.gpus or ()
     of_job = [made.gpus[position] for position in sorted(held)]
@@ -146,7 +146,7 @@ def _answer(
     )  # fmt: skip
 
 
-def _aside(others: Sequence[GpuPart], job: JobGpus) -> str:
+def _aside(others: Sequence[GpuVerdict], job: JobGpus) -> str:
     """The worst GPU that does not count, in words; nothing where all that do not are well."""
     sick = [one for one in others if one.health is not Health.OK]
     if not sick:
