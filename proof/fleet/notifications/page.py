@@ -48,10 +48,10 @@ def counted(
 
 def _news(calls: Sequence[Notification]) -> Iterator[Notification]:
     """Messages without those that say only what is over."""
-    before: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+    before: dict[object, set[object]] = {}
     for one in calls:
         group = (one.receiver, *sorted(one.group.items()))
-        fires = {tuple(sorted(notice.labels.items())) for notice in one.firing}
+        fires: set[object] = {tuple(sorted(notice.labels.items())) for notice in one.firing}
         if fires - before.get(group, set()):
             yield one
         before[group] = fires
