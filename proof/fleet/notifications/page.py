@@ -35,7 +35,7 @@ class Counted:
 def counted(
     scene: Scene, fired: int, calls: Sequence[Notification], start: float
 ) -> Counted:  # fmt: skip
-    """What came for this cluster in which something fires anew; `start` in Unix seconds."""
+    """What came for this cluster in which something fires that is new; `start` in Unix seconds."""
     mine = [one for one in _news(calls) if one.group.get("cluster") == scene.cluster]
     pages = [one for one in mine if one.receiver == "page"]
     first = pages[0] if pages else None
