@@ -69,7 +69,8 @@ def recorded(rules: Iterable[tuple[str, str, Collection[str]]]) -> dict[str, Lab
 
 def _of_itself(name: str, query: str, series: Mapping[str, Labels], added: Labels) -> Labels:
     """Labels that a rule makes of its own last result: those it groups by, or those of the other series."""
-    others = (series[one.name] for one in selectors(query) if one.name in series and one.name != name)
+    names = {one.name for one in selectors(query) if one.name} - {name}
+    others = (series[one] for one in names if one in series)
     told = ""
     for assumed in (_grouped(query), frozenset(chain.from_iterable(others))):
         try:
@@ -141,6 +142,7 @@ def _aggregated(expr: ast.AggregateExpr, series: Mapping[str, Labels]) -> Labels
     _need(named, inner, expr.prettify())
     by = expr.modifier.type == ast.AggModifierType.By
     if str(expr.op) == "count_values":
+        assert isinstance(expr.param, ast.Expr)
         named |= {_text(expr.param)}
     if str(expr.op) in {"topk", "bottomk"}:
         return inner

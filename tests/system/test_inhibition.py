@@ -98,7 +98,7 @@ LAST = [
         (
             [
                 alert("WirewatchNVLinkDown", "critical", {**GPU, "link": "7"}),
-                alert("WirewatchTopologyDrift", "critical", GPU),
+                alert("WirewatchTopologyDrift", "critical", {**GPU, "rule": "topology.gpu_lost"}),
                 alert("WirewatchNVLinkErrors", "ticket", GPU),
                 alert("WirewatchPortErrors", "ticket", {**NODE, "node": "gpu-18"}),
                 alert("SomebodyElses", "ticket", NODE),

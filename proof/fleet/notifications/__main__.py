@@ -133,8 +133,10 @@ def _run(folder: Path, texts: Mapping[str, Text], scenes: Sequence[Scene]) -> tu
         assert not troubles, troubles
         calls = receiver.calls()
         (folder / "calls.json").write_text(
-            json.dumps([[one.at - start, one.receiver, dict(one.group),
-                         [[n.firing, dict(n.labels)] for n in one.notices]] for one in calls]), "utf-8"
+            json.dumps([
+                [one.at - start, one.receiver, dict(one.group),
+                 [[n.firing, dict(n.labels), dict(n.annotations)] for n in one.notices]] for one in calls
+            ]), "utf-8"
         )  # fmt: skip
         return [counted(scene, fleet.fired(scene.cluster), calls, start) for scene in scenes], fleet.scraped()
 

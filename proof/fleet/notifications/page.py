@@ -35,7 +35,7 @@ class Counted:
 def counted(
     scene: Scene, fired: int, calls: Sequence[Notification], start: float
 ) -> Counted:  # fmt: skip
-    """What came for this cluster in which something fires anew; `start` in Unix seconds."""
+    """What came for this cluster in which something fires that is new; `start` in Unix seconds."""
     mine = [one for one in _news(calls) if one.group.get("cluster") == scene.cluster]
     pages = [one for one in mine if one.receiver == "page"]
     first = pages[0] if pages else None
@@ -48,10 +48,10 @@ def counted(
 
 def _news(calls: Sequence[Notification]) -> Iterator[Notification]:
     """Messages without those that say only what is over."""
-    before: dict[tuple[object, ...], set[tuple[object, ...]]] = {}
+    before: dict[object, set[object]] = {}
     for one in calls:
         group = (one.receiver, *sorted(one.group.items()))
-        fires = {tuple(sorted(notice.labels.items())) for notice in one.firing}
+        fires: set[object] = {tuple(sorted(notice.labels.items())) for notice in one.firing}
         if fires - before.get(group, set()):
             yield one
         before[group] = fires

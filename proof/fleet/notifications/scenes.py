@@ -79,7 +79,7 @@ SCENES = (
     Scene("bare", "the same where no target has a label for racks or leaves",
           (Event("ib-port-down", range(17, 25)),), 1, 1, labelled=False),
     Scene("fourth", "three of 40 nodes lose a GPU; six hours later, not repaired, a fourth does",
-          (Event("xid-79+gpu-lost", (5, 18, 31)), Event("xid-79+gpu-lost", (36,), 6 * HOUR)), 2,
+          (Event("xid-79+gpu-lost", (5, 18, 31)), Event("xid-79+gpu-lost", (36,), 6 * HOUR)), 2, 1,
           nodes=40, labelled=False, over=DAY),
     Scene("day", "30 faults of one rule on 30 of 40 nodes, seven minutes apart, each repaired after ten",
           tuple(Event("nvlink-link-down", (number,), number * 28.0, lasts=40.0) for number in range(1, 31)),

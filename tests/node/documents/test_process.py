@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from threading import Lock
 
+from wirewatch.core.types import Tier
 from wirewatch.documents.process import ProcessCounts, samples
+from wirewatch.server.exposition import as_text
 
 
 class Watched:
@@ -32,5 +34,15 @@ def test_each_change_is_made_under_the_lock() -> None:
         change()
         assert lock.held == number
         if number == 4:
-            assert [one.value for one in samples(counts.report)][-2:] == [0, 1.0]
-    assert [one.value for one in samples(counts.report)] == [1, 0, 0, 1, 0, 3, 1, 2.0]
+            assert [one.value for one in samples(counts.report)][-3:-1] == [0, 1.0]
+    assert [one.value for one in samples(counts.report)] == [1, 0, 0, 1, 0, 3, 1, 2.0, 1.0]
+
+
+def test_the_start_has_the_name_that_every_program_has_and_stays() -> None:
+    times = iter([1.0, 2.0])
+    counts = ProcessCounts(lambda: next(times))
+    counts.reloaded(good=True)
+    *_, started = samples(counts.report)
+    assert (started.metric.exposed, started.value) == ("process_start_time_seconds", 1.0)
+    assert started.metric.tier is Tier.CORE
+    assert as_text([started]).decode().splitlines()[-1] == "process_start_time_seconds 1.0"
