@@ -1,6 +1,7 @@
 """Draws the dashboards with Grafana's own components from a real Prometheus: `make screenshots`.
 
-Ends with 1 when a panel did not become what it should; writes the pictures into docs/dashboards.
+Ends with 1 when a panel did not become what it should; writes the pictures into docs/dashboards, and with
+`--pictures` no more than these.
 """
 
 import sys
@@ -9,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,38 +24,46 @@ from proof.grafana.drawing import Job, Page, draw
 from tests.dashboards.grafana import Variables, put_in
 from tests.dashboards.grafana import panels as panels_in
 from tests.dashboards.panels import chosen, panels_of
-from tests.dashboards.rig import CALM, OF_CORE, STORM, Rig, running
+from tests.dashboards.rig import CALM, STORM, running
+from tests.dashboards.tiers import node_of, pages, scraped
+from wirewatch.core.types import Tier
 
 OUT = Path(__file__).parents[2] / "docs" / "dashboards"
 WARM, WITHIN = 180.0, 60.0
 """Seconds that the nodes run before they are drawn, for faults to be confirmed and lines to be long; and for
 which one has been dead and one out of service discovery by then, under rules as they are shipped."""
 BACK, STEP = 200.0, 2.0
+KEPT_BACK = 60.0
 COLOURS = 64
 LARGEST = 200_000
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A dashboard of one node in one theme, perhaps with all rows open; by the name of its picture."""
+    """A dashboard of one node in one theme, all rows open where `opened`."""
 
-    name: str
     cluster: str
     node: str
     mode: str
-    opened: bool = False
+    opened: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.node}-{self.mode}"
 
 
-TIERS = (
-    Scene("storm-full", STORM, "storm-1", "dark"),
-    Scene("storm-core", STORM + OF_CORE, "storm-1", "dark"),
-    Scene("calm-full", CALM, "calm-1", "light"),
-    Scene("calm-core", CALM + OF_CORE, "calm-1", "light"),
+PICTURES = tuple(
+    Scene(mood, node_of(mood, tier), mode, opened=False)
+    for mood, mode in (("storm", "dark"), ("calm", "light"))
+    for tier in Tier
 )
-BUSY = Scene("busy-full", STORM, "storm-2", "light", opened=True)
+"""Kept in docs/dashboards by the node's name: replays under a real Prometheus, on both tiers."""
+_BOTH = Scene(STORM, "storm-1", "dark"), Scene(CALM, "calm-1", "light")
 SCENES: Mapping[str, tuple[Scene, ...]] = {
-    board.uid: (*TIERS, BUSY) if board.uid == "wirewatch-node" else TIERS for board in BOARDS
+    board.uid: (*_BOTH, Scene(STORM, "storm-2", "light")) if board.uid == "wirewatch-node" else _BOTH
+    for board in BOARDS
 }
+"""Drawn from daemons, so that every panel is judged."""
 BROKEN: tuple[tuple[str, str, dict[str, Any], str], ...] = (
     ("stat", "wirewatch_no_such_metric", {}, "nodata"),
     ("stat", "sum(wirewatch_health", {}, "error"),
@@ -64,36 +74,68 @@ BROKEN: tuple[tuple[str, str, dict[str, Any], str], ...] = (
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder, running(Path(folder), rules=None, core=True) as rig:
-        time.sleep(WARM - WITHIN)
-        rig.strike()
-        time.sleep(WITHIN)
-        broken = _job(rig, "broken", _broken_board(), Scene("broken", CALM, "calm-1", "dark"))
-        drawn = draw([*_jobs(rig, Path(folder)), broken])
-        wrong = _broken(drawn["broken"])
-        for board in BOARDS:
-            for scene in SCENES[board.uid]:
-                page = drawn[f"{board.uid} {scene.name}"]
-                wrong += [f"{board.uid}, {scene.name}: {one}" for one in _judged(board, page)]
-        wrong += _kept(Path(folder))
-    states = Counter(
-        one.state for name, page in drawn.items() if name != "broken" for one in page.panels.values()
-    )
-    print("\n".join([*wrong, ", ".join(f"{count} {state}" for state, count in sorted(states.items()))]))
+    wrong = list(_pictures())
+    if "--pictures" not in sys.argv:
+        wrong += _drawn_from_daemons()
+    print("\n".join(wrong) or "nothing is wrong")
     return 1 if wrong else 0
 
 
-def _jobs(rig: Rig, folder: Path) -> Iterator[Job]:
+def _pictures() -> Iterator[str]:
+    """Draw what is kept, from replays; returns what is wrong with it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        moods = {scene.cluster for scene in PICTURES}
+        with scraped(folder, pages(folder, moods)) as prometheus:
+            time.sleep(KEPT_BACK)
+            drawn = draw([
+                _job(prometheus.url, _file(board.uid, scene), board, scene, KEPT_BACK, folder)
+                for board in BOARDS
+                for scene in PICTURES
+            ])  # fmt: skip
+        for picture, page in drawn.items():
+            bad = {one.state for one in page.panels.values()} - {"ok", "nodata"}
+            yield from (f"{picture}: {one}" for one in (*page.complaints, *bad))
+        yield from _kept(folder)
+
+
+def _drawn_from_daemons() -> list[str]:
+    """Draw every panel, in all states of the rig; returns what did not become what it should."""
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), rules=None) as rig:
+        time.sleep(WARM - WITHIN)
+        rig.strike()
+        time.sleep(WITHIN)
+        jobs = [
+            _job(rig.prometheus.url, f"{board.uid} {scene.name}", board, scene, BACK)
+            for board in BOARDS
+            for scene in SCENES[board.uid]
+        ]
+        now = {"from": time.time() - BACK, "to": time.time(), "step": STEP}
+        broken = Job("broken", _broken_board(), rig.prometheus.url, "dark", {}, now)
+        drawn = draw([*jobs, broken])
+    wrong = _broken(drawn["broken"])
     for board in BOARDS:
         for scene in SCENES[board.uid]:
-            variables = chosen(board, scene.cluster, scene.node)
-            name, picture = f"{board.uid} {scene.name}", folder / _file(board.uid, scene)
-            opened = _put_in(document(_opened(board)), variables)
-            if scene.opened or _opened(board) == board:
-                yield _job(rig, name, opened, scene, picture)
-            else:
-                yield _job(rig, f"{name} picture", _put_in(document(board), variables), scene, picture)
-                yield _job(rig, name, opened, scene)
+            page = drawn[f"{board.uid} {scene.name}"]
+            wrong += [f"{board.uid}, {scene.name}: {one}" for one in _judged(board, page)]
+    states = Counter(
+        one.state for name, page in drawn.items() if name != "broken" for one in page.panels.values()
+    )
+    print(", ".join(f"{count} {state}" for state, count in sorted(states.items())))
+    return wrong
+
+
+def _job(
+    prometheus: str, name: str, board: Dashboard, scene: Scene, back: float, folder: Path | None = None
+) -> Job:
+    """A page to draw; where there is a folder, its picture goes there by its name."""
+    nodes = chosen(board, scene.cluster, scene.node)
+    one = {**nodes, "node": [scene.node]} if folder else nodes
+    made, now = _put_in(document(_opened(board) if scene.opened else board), one), time.time()
+    return Job(
+        name, made, prometheus, scene.mode, {"cluster": scene.cluster, "node": scene.node},
+        {"from": now - back, "to": now, "step": STEP}, folder and folder / name,
+    )  # fmt: skip
 
 
 def _opened(board: Dashboard) -> Dashboard:
@@ -101,16 +143,8 @@ def _opened(board: Dashboard) -> Dashboard:
     return replace(board, rows=tuple(replace(row, collapsed=False) for row in board.rows))
 
 
-def _job(rig: Rig, name: str, board: Mapping[str, Any], scene: Scene, picture: Path | None = None) -> Job:
-    now = time.time()
-    return Job(
-        name, board, rig.prometheus.url, scene.mode, {"cluster": scene.cluster, "node": scene.node},
-        {"from": now - BACK, "to": now, "step": STEP}, picture,
-    )  # fmt: skip
-
-
 def _file(uid: str, scene: Scene) -> str:
-    return f"{uid.removeprefix('wirewatch-')}-{scene.name}.png"
+    return f"{uid.removeprefix('wirewatch-')}-{scene.node}.png"
 
 
 def _put_in(board: dict[str, Any], variables: Variables) -> dict[str, Any]:
@@ -165,14 +199,13 @@ def _kept(folder: Path) -> list[str]:
     for old in OUT.glob("*.png"):
         old.unlink()
     wrong = []
-    for uid, scenes in SCENES.items():
-        for scene in scenes:
-            name = _file(uid, scene)
-            with Image.open(folder / name) as picture:
-                few = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-                few.save(OUT / name, optimize=True)
-            if (OUT / name).stat().st_size > LARGEST:
-                wrong.append(f"{name} is larger than {LARGEST} bytes")
+    for board, scene in product(BOARDS, PICTURES):
+        name = _file(board.uid, scene)
+        with Image.open(folder / name) as picture:
+            few = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+            few.save(OUT / name, optimize=True)
+        if (OUT / name).stat().st_size > LARGEST:
+            wrong.append(f"{name} is larger than {LARGEST} bytes")
     return wrong
 
 

@@ -17,11 +17,8 @@ from proof.played.score import Score
 from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
 from tests.node.daemon.process import Daemon
 from tests.node.jobs.burstlooks import DrawnJob, as_json
-from wirewatch.core.types import Tier
 
 CALM, STORM = "calm", "storm"
-OF_CORE = "-core"
-"""End of the name of the cluster whose nodes are scraped on tier `core`."""
 _EVERY = 2.0
 _QUICK = "agent", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "topology", "xid"
 _HEAD = '[listen]\nsocket = ""\n'
@@ -218,13 +215,10 @@ class Rig:
 
 
 @contextmanager
-def running(
-    folder: Path, machines: Sequence[Machine] = MACHINES, rules: float | None = 2.0, *, core: bool = False
-) -> Iterator[Rig]:
+def running(folder: Path, machines: Sequence[Machine] = MACHINES, rules: float | None = 2.0) -> Iterator[Rig]:
     """All of them, scraped each second; ends with the block.
 
-    `rules`: seconds between evaluations of the rules, None for those that are shipped. `core`: each is
-    scraped a second time, on tier `core` and for a cluster of its own.
+    `rules`: seconds between evaluations of the rules, None for those that are shipped.
     """
     with ExitStack() as stack:
         rings = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
@@ -232,9 +226,8 @@ def running(
         targets = [
             (
                 daemons[one.node].url.removeprefix("http://"),
-                {"cluster": one.cluster + end, "node": one.node, "__param_tier": tier.value},
+                {"cluster": one.cluster, "node": one.node},
             )
-            for tier, end in ((Tier.FULL, ""), (Tier.CORE, OF_CORE))[: 1 + core]
             for one in machines
         ]
         config = folder / "prometheus.yml"

@@ -7,7 +7,7 @@ the GPUs, so there is no probe. `bare`: a machine without RDMA ports. `blind`: i
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +25,7 @@ from tests.dashboards.rig import PORTS_DOWN
 from wirewatch.core.types import Tier
 from wirewatch_fleet.cli.simulate import PageTemplate, page_of
 
-SECONDS = 60.0
+SECONDS = 300.0
 _HELD = """
 [[change]]
 port = "nvml"
@@ -65,10 +65,11 @@ def node_of(mood: str, tier: Tier) -> str:
     return f"{mood}-{tier.value}"
 
 
-def pages(folder: Path) -> Mapping[str, tuple[str, PageTemplate]]:
+def pages(folder: Path, moods: Collection[str] = MOODS) -> Mapping[str, tuple[str, PageTemplate]]:
     """By node, its cluster and its page."""
     made = {}
-    for mood, (recording, overlays) in MOODS.items():
+    for mood in moods:
+        recording, overlays = MOODS[mood]
         names = [_file(folder, f"{mood}-{place}", one) for place, one in enumerate(overlays)]
         for tier in Tier:
             made[node_of(mood, tier)] = (mood, page_of(recording, names, tier))
