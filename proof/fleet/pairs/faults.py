@@ -112,7 +112,7 @@ def judged(one: Slowed, found: Mapping[str, Any]) -> tuple[bool, str]:
         for way in part["losses"]
     ]
     answered = f"{found['answered']} of {found['runs']} runs answered, {found['rounds']} rounds"
-    collisions = [part for part in found["collisions"] if part["across"] and not part["traffic"]]
+    collisions = [part for part in found["collisions"] if part["across"] and not _traffic(part)]
     losses += [
         f"collision across leafs, {part['loss']:.0%} lost when all pairs talk, {part['slow']} of "
         f"{part['runs']} runs slow, {part['alone_slow']} of {part['alone']} alone"
@@ -121,6 +121,12 @@ def judged(one: Slowed, found: Mapping[str, Any]) -> tuple[bool, str]:
     good = named == one.named and found["answered"] >= ANSWERED * max(1, found["runs"])
     good = good and bool(collisions) is bool(one.uplinks)
     return good, f"{'; '.join(losses or ['nobody is named'])}; {answered}"
+
+
+def _traffic(part: Mapping[str, int]) -> bool:
+    """Whether runs alone are slow about as often, which is other traffic and no collision."""
+    alone_slow = part["alone_slow"]
+    return alone_slow > 0 and 2 * alone_slow * part["runs"] >= part["slow"] * part["alone"]
 
 
 def _named(part: dict[str, object], way: dict[str, object]) -> Named:

@@ -183,6 +183,15 @@ def test_traffic_of_others_in_a_fifth_of_the_runs_names_nobody_and_is_seen_in_ru
     assert seen, "what no pair of ours does is there alone too"
 
 
+@pytest.mark.parametrize("number", [15, 32, 46])
+def test_pairs_that_traffic_slows_alone_too_are_not_named(number: int) -> None:
+    """Each slow pair was held against the others with the suspected ones left out: that is, against none."""
+    fabric = Fabric(32, Routes.FIXED, uplinks=8, leaf=8, loaded=1)
+    found, _ = verdict(fabric, f"2027/loaded-32/{number}")
+    assert found.assessment.named == ()
+    assert any(one.traffic for one in found.assessment.collisions)
+
+
 def test_where_nothing_is_shared_a_healthy_fleet_takes_no_more_rounds() -> None:
     found, rounds = verdict(replace(SMALL, routes=Routes.ADAPTIVE, traffic=0.0), "calm")
     assert (found.health, found.assessment.collisions) == (Health.OK, ())
