@@ -106,18 +106,22 @@ _Compared = tuple[int, int, int, int, tuple[str, ...], CounterSays]
 def _compared(some: Sequence[PairRun], well: Sequence[PairRun]) -> _Compared | None:
     """Return what grew in some runs beside others that are well; None where that cannot be compared."""
     usual = [end for run in well for end in _counted(run)]
-    told = [ends for run in some if (ends := _counted(run))]
-    if not told or len(usual) < FEW:
+    counted = [run for run in some if _counted(run)]
+    if not counted or len(usual) < FEW:
         return None
-    limits = _limits(usual)
-    most = (1 + MORE) * median(map(_bytes, usual))
+    limits, told = _limits(usual), [_counted(run) for run in counted]
+    # In a run that takes longer, more of what always comes goes by.
+    seconds, most = median(map(_seconds, well)), (1 + MORE) * median(map(_bytes, usual))
+    longer = [max(1.0, _seconds(run) / seconds) if seconds else 1.0 for run in counted]
     wire = sum(
         any(WIRE.search(name) and n for end in ends for name, n in end.errors.items()) for ends in told
     )
     seen = [{kind for end in ends for kind, n in _kinds(end).items() if n > limits.get(kind, LEAST)}
             for ends in told]  # fmt: skip
     full = sum(map(bool, seen))
-    others = sum(any(_bytes(end) > most for end in ends) for ends in told)
+    others = sum(
+        any(_bytes(end) > most * more for end in ends) for ends, more in zip(told, longer, strict=True)
+    )
     kinds = tuple(sorted(set().union(*seen)))
     return len(told), wire, full, others, kinds, _says(len(told), wire, full, others)
 
@@ -136,8 +140,13 @@ def _says(runs: int, wire: int, full: int, others: int) -> CounterSays:
 
 
 def _counted(run: PairRun) -> list[PairEnd]:
-    """The ends of a run at which counters were read."""
-    return [end for end in run.ends.values() if end.sent or end.received]
+    """The ends of a run at which there are counters of bytes and of a full network."""
+    return [end for end in run.ends.values() if end.congestion and (end.sent or end.received)]
+
+
+def _seconds(run: PairRun) -> float:
+    """How long a run takes beside others of the same work, without a unit."""
+    return sum(1 / rate for rate in (run.sends, run.receives, run.all_reduce) if rate)
 
 
 def _bytes(end: PairEnd) -> int:

@@ -88,8 +88,27 @@ def test_what_grew_in_some_runs_alone_is_said_as_that() -> None:
     assert (found.says, found.full) == ("mixed", 1)
 
 
+def test_a_run_that_takes_longer_may_carry_more_of_what_always_comes() -> None:
+    """A run at half the rate takes twice as long, and so much more of it is no sign of others."""
+    for sent, says in ((1_900_000, "nothing"), (2_900_000, "others")):
+        slow = rounds(replace(USUAL, sent={"mlx5_0:1": sent}, received={"mlx5_0:1": sent}))
+        made = [
+            replace(one, runs=[
+                replace(run, sends=run.sends and run.sends / 2, receives=run.receives and run.receives / 2)
+                if "n00" in {run.first, run.second} else run for run in one.runs
+            ])
+            for one in slow
+        ]  # fmt: skip
+        found = told(made)
+        assert found is not None
+        assert found.says == says, sent
+
+
 def test_without_counters_or_without_members_that_are_well_nothing_is_said() -> None:
     assert told(rounds(PairEnd(), USUAL)) is None
+    # An interface without counters of a full network cannot say that there was none.
+    bare = replace(USUAL, congestion={})
+    assert told(rounds(bare, bare)) is None
     assert told(rounds(USUAL, PairEnd())) is None
     alone = [measured(n, [("n00", name)], lambda *_: 0.0) for n, name in enumerate(NAMES[1:], start=1)]
     assert told([with_ends(one, {one.round.pairs[0]: USUAL}) for one in alone]) is None

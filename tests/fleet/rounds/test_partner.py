@@ -173,7 +173,9 @@ def test_a_node_ends_when_the_other_does_and_its_answer_names_that_one() -> None
             pass
         return replace(measured(order), outcome="preempted", why=why, document=None)
 
-    measured, node.probes.result = node.probes.result, run
+    measured = node.probes.result
+    assert measured is not None
+    node.probes.result = run
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(answered, "a", one, node)
         with meet(one, "b", lambda: None) as other:
