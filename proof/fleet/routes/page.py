@@ -1,5 +1,6 @@
 """proof/fleet/routes/routes.md, of what was drawn."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from proof.fleet.simulation.page import bound
 from tools.prose import formatted
 
 PAGE = Path(__file__).with_name("routes.md")
+FIRST = Path(__file__).with_name("first.json")
+"""The draw after which a rule was mended."""
 WORDS = Path(__file__).with_name("page.in.md")
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -21,6 +24,7 @@ def page(results: Results) -> str:
     fleets, failed = (sum(one[key] for one in healthy) for key in ("fleets", "failed"))
     for name, words in (
         ("healthy", "\n".join(_healthy(results))), ("faulty", "\n".join(_faulty(results))),
+        ("first", "\n".join(_sizes(json.loads(FIRST.read_text("utf-8"))))),
         ("sizes", "\n".join(_sizes(results))), ("adaptive", " ".join(_routed(results))), ("seed", SEED),
         ("fleets", f"{fleets:,}"), ("failed", f"{failed}"), ("bound", f"{bound(failed, fleets):.2%}"),
     ):  # fmt: skip

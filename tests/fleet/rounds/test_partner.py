@@ -166,6 +166,8 @@ def test_the_other_hears_why_this_node_measures_nothing_and_nothing_where_it_did
 def test_a_node_ends_when_the_other_does_and_its_answer_names_that_one() -> None:
     one, node = plan(), Node()
     node.probes.name = "gloo"
+    measured = node.probes.result
+    assert measured is not None
 
     def run(order: Order) -> Probed:
         other.connection.close()
@@ -173,8 +175,6 @@ def test_a_node_ends_when_the_other_does_and_its_answer_names_that_one() -> None
             pass
         return replace(measured(order), outcome="preempted", why=why, document=None)
 
-    measured = node.probes.result
-    assert measured is not None
     node.probes.result = run
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(answered, "a", one, node)
