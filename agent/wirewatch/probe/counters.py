@@ -149,23 +149,30 @@ def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
 
 _FAULTY = re.compile("err|discard|drop|downed|recover|out_of_sequence|timeout|overrun|retrans")
 """In the names of counters of faults, of RDMA ports and of network interfaces."""
+_CONGESTED = re.compile("xmit_wait|cnp|ecn|pause", re.IGNORECASE)
+"""In the names of counters of a full network: credits, congestion notifications, ECN marks, pause frames."""
 _BYTES = {"port_xmit_data": "sent", "port_rcv_data": "received", "tx_bytes": "sent", "rx_bytes": "received"}
 _IN_WORDS = frozenset({"port_xmit_data", "port_rcv_data"})
 
 
 def nic_counts(sysfs: Sysfs) -> Mapping[tuple[str, str], int]:
-    """Counters of RDMA ports (`mlx5_0:1`) and network interfaces by name and kind: bytes, and faults.
+    """Counters of RDMA ports (`mlx5_0:1`) and interfaces by name and kind: bytes, faults, congestion.
 
     The kind is sent, received, or the kernel's name of a counter. What cannot be read is left out.
     """
     found: dict[tuple[str, str], int] = {}
     for name, folder in _nics(sysfs):
         for kind in value_or(sysfs.entries(folder), ()):
-            if kind in _BYTES or _FAULTY.search(kind):
+            if kind in _BYTES or _FAULTY.search(kind) or is_congestion(kind):
                 value = _count(sysfs, f"{folder}/{kind}")
                 if value is not None:
                     found[name, _BYTES.get(kind, kind)] = value * (LANES if kind in _IN_WORDS else 1)
     return found
+
+
+def is_congestion(kind: str) -> bool:
+    """Whether a counter of this name grows where a network is full, and says nothing of a fault."""
+    return _CONGESTED.search(kind) is not None
 
 
 def _nics(sysfs: Sysfs) -> Iterator[tuple[str, str]]:

@@ -163,6 +163,7 @@ def pairs_lines(found: "PairsDocument") -> Iterator[str]:
         for action in dict.fromkeys(one.action for one in found.named):
             yield f"  {action}"
     yield from _collisions(found)
+    yield from _counters(found)
     for one in found.alike:
         yield (
             f"all alike: {MEASURES[one.measure]}{CLASSES[one.across]} are {one.loss:.1%} slower than "
@@ -192,6 +193,31 @@ def _collisions(found: "PairsDocument") -> Iterator[str]:
             yield f"  with NCCL_IB_QPS_PER_CONNECTION={one.queue_pairs} they lose {one.with_queues:.0%}"
     if found.collisions:
         yield "  what may help: adaptive routing on the switches, or more queue pairs for a connection"
+
+
+COUNTED = {
+    "wire": "errors of a wire grew, and nothing of a full network",
+    "others": "its ports carried bytes of others",
+    "full": "the network was full: it is loaded, or a receiver drains slowly",
+    "mixed": "they do not agree",
+    "nothing": "none grew: neither a full network nor a bad wire",
+}
+
+
+def _counters(found: "PairsDocument") -> Iterator[str]:
+    """What the counters of both ends say of what is slow."""
+    if found.counters:
+        yield ""
+        yield "counters beside those of nodes that are well (unproven on hardware, they decide nothing):"
+    for one in found.counters[:SUSPECTS]:
+        to = f" to {one.peer}" if one.peer else ""
+        place = f"{one.name}{to}{f', rail {one.rail}' if one.rail else ''}" or "all that collide"
+        kinds = f" ({', '.join(one.kinds)})" if one.kinds else ""
+        yield f"  {place}: {COUNTED[one.says]}"
+        yield (
+            f"    of {one.runs} runs: wire errors in {one.wire}, a full network in {one.full}{kinds}, "
+            f"bytes of others in {one.others}"
+        )
 
 
 def _earlier(results: int) -> str:

@@ -64,7 +64,7 @@ def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) 
     """The answer of this node, which a signal ends early."""
     from wirewatch.cli.hardware import live, own_state
     from wirewatch.signals import SIGNALS
-    from wirewatch_fleet.rounds.peer import PeerRequest, take_part
+    from wirewatch_fleet.rounds.peer import PeerRequest, with_partner
 
     ended: list[str] = []
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) 
             SIGNALS.taken(stop=lambda by: ended.append(f"ended by {by}"), reload=lambda: None)
         )
         wanted = PeerRequest(plan, name, owner, lambda: ended[0] if ended else None)
-        return take_part(hardware, wanted, config.probe)
+        return with_partner(hardware, wanted, config.probe)
 
 
 def _own_job() -> str | None:

@@ -160,6 +160,8 @@ ENGINES: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], "RoundEngine"
 NO_ANSWER = 69
 START_SECONDS = 40.0
 """What a pair may take beside its work: the scheduler's scripts, and Python on cold disks."""
+MEET_SECONDS = 8.0
+"""For which a node of a pair waits for the other before either measures."""
 GLOO_SIZE = 4 << 20
 """What processors send unless a size is given: they prove the way, and say little about wires."""
 
@@ -325,7 +327,7 @@ def _work(members: "Sequence[PairNode]", made: "RoundsDocument", chosen: dict[st
     size = chosen["size"] or (GLOO_SIZE if gloo else PairWork().size_bytes)
     work = PairWork(
         chosen["engine"], ranks, size, chosen["iterations"], seconds=chosen["limit"],
-        patience=chosen["limit"] / 2, environment=environment,
+        patience=min(chosen["limit"] / 2, MEET_SECONDS), environment=environment,
     )  # fmt: skip
     wrong = wrong_work(work)
     if wrong:

@@ -118,13 +118,22 @@ def _alone(one: Found, survey: Survey, bad: Mapping[End, Found]) -> tuple[int, i
 
 
 def _chance(one: Found, survey: Survey, bad: Mapping[End, Found]) -> float:
-    """How often such a loss is met alone where nothing is suspected, as on this rail."""
+    """How often such a loss is met alone at others than suspected nodes, as on this rail.
+
+    By runs of the kinds in which the part itself ran alone: traffic between leafs slows none inside. Other
+    suspected pairs count: many at once are traffic.
+    """
     rail, limit = one.place.rail, _limit(one, survey)
-    losses = [
-        seen.losses[rail] if rail else seen.loss for seen in survey.every
-        if seen.alone and rail in {"", *seen.losses} and not any(end in bad for end in seen.ends)
+    ours = {one.place.name, *([one.place.peer] if one.place.peer else [])}
+    nodes = {end for end, found in bad.items() if found.place.kind is PartKind.NODE}
+    alone = [seen for seen in survey.every if seen.alone and rail in {"", *seen.losses}]
+    kinds = {seen.across for seen in alone if ours <= {seen.sender, seen.receiver}}
+    slow = [
+        (seen.losses[rail] if rail else seen.loss) > limit for seen in alone
+        if seen.across in kinds and not ours & {seen.sender, seen.receiver} and not nodes & {*seen.ends}
     ]  # fmt: skip
-    return (sum(loss > limit for loss in losses) + PRIOR * WEIGHT) / (len(losses) + WEIGHT)
+    seldom = (sum(slow) + PRIOR * WEIGHT) / (len(slow) + WEIGHT)
+    return max(seldom, sum(slow) / len(slow)) if len(slow) >= CONTROLS else seldom
 
 
 @dataclass(frozen=True, slots=True)

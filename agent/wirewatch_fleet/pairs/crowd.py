@@ -97,14 +97,15 @@ def stands_out(
     """Whether runs of a rail or leaf are slow far oftener than like runs that do not touch it.
 
     Runs of other `doubtful` leafs are no measure of that. Where all leafs are doubtful, those count. Of two
-    leafs there are no others, and nobody can say that either stands out.
+    leafs there are no others: neither stands out whose runs alone are whole, and else nobody can say.
     """
     inside = OUTSIDE * _slow_share(some, place.rail, limit)
     if place.kind is PartKind.RAIL:
         others = [loss > limit for one in some for rail, loss in one.losses.items() if rail != place.rail]
         return sum(others) <= inside * len(others)
     if len({*leafs.values()}) <= PAIR:
-        return True
+        quiet = [one for one in some if one.alone]
+        return not quiet or _slow_share(quiet, place.rail, limit) > OUTSIDE
     across = [one for one in every if one.across and one.explained(place.rail) <= 0]
     for but in ({place.name, *doubtful}, {place.name}):
         apart = [one for one in across if not but & {leafs[one.sender], leafs[one.receiver]}]

@@ -31,6 +31,7 @@ from wirewatch_fleet.pairs.model import (
 )
 from wirewatch_fleet.pairs.naming import AlikeLoss, Assessment, TypicalRate, alike, assess
 from wirewatch_fleet.pairs.plan import PairsVerdict, health, next_step
+from wirewatch_fleet.pairs.signs import PartCounters, counters_of
 
 T = TypeVar("T")
 MOST_BYTES = 256 << 20
@@ -144,6 +145,7 @@ class PairsDocument:
 
     `suspects`: slow, and not beyond chance, or not measured alone yet. `collisions`: what runs lose when all
     pairs talk, by no node's fault. `unseen`: members that others may have slowed in each of their runs.
+    `counters`: what those of both ends say of what is slow; unproven on hardware, so it decides nothing.
 
     `thin`: members with too few runs to be judged; `silent`: without an answer. `alike`: all are slower
     than they were. `spread`: standard deviation of healthy members, as a share; `seen_from`: the loss from
@@ -172,6 +174,7 @@ class PairsDocument:
     work: RoundsWork | None = None
     collisions: list[CollisionLoss] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    counters: list[PartCounters] = field(default_factory=list)
 
 
 ROUNDS = TypeAdapter(RoundsDocument)
@@ -328,6 +331,7 @@ def pairs_document(
         None if follows is None
         else NextRound(follows.number, follows.purpose, list(follows.pairs), follows.queue_pairs),
         made.work, list(known.collisions), list(known.unseen),
+        list(counters_of((*known.named, *known.open), known.collisions, rounds, fleet.leafs())),
     )  # fmt: skip
 
 

@@ -86,6 +86,7 @@ class PairEnd(StrictPart):
 
     `transport`: of NCCL's log, or gloo. `gpudirect`: whether all of it went from GPU to NIC; null where the
     log does not say. `sent`, `received`: bytes by port. `errors`: what grew, by port or GPU and kind.
+    `congestion`: signs of a full network, by port and kind, also those that did not grow.
     """
 
     transport: str = ""
@@ -94,6 +95,7 @@ class PairEnd(StrictPart):
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
+    congestion: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

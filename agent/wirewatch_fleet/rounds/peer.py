@@ -9,7 +9,7 @@ from wirewatch.core.ports import Gpu, Hardware, Order
 from wirewatch.core.probe import ALL_REDUCE, SEND, Case, Meeting, Plan, Probed, Timed
 from wirewatch.core.types import Absent
 from wirewatch.nccl.log import wire
-from wirewatch.probe.counters import nic_counts
+from wirewatch.probe.counters import is_congestion, nic_counts
 from wirewatch.probe.gate import (
     Refusal,
     SkipReason,
@@ -24,6 +24,7 @@ from wirewatch.probe.gate import (
 from wirewatch.probe.model import ProbeOptions
 from wirewatch_fleet.pairs.model import PairEnd
 from wirewatch_fleet.rounds.answer import Cause, PeerAnswer
+from wirewatch_fleet.rounds.partner import NotMet, meet
 from wirewatch_fleet.rounds.plan import PairPlan
 
 THERE, BACK, RAILS = 0, 1, 2
@@ -40,6 +41,22 @@ class PeerRequest:
     name: str
     owner: str | None = None
     withdrawn: Callable[[], str | None] = lambda: None
+
+
+def with_partner(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> PeerAnswer:
+    """Meet the other node, then measure with it; where it ends before that is done, so does this one."""
+    try:
+        partner = meet(asked.plan, asked.name, asked.withdrawn)
+    except NotMet as error:
+        cause: Cause = "preempted" if asked.withdrawn() else "failed"
+        return _answer(hardware, asked, cause, str(error))
+    with partner:
+        watched = replace(asked, withdrawn=lambda: asked.withdrawn() or partner.gone())
+        answer = take_part(hardware, watched, options)
+        if partner.lost and answer.cause in {"preempted", "failed"} and not asked.withdrawn():
+            answer = replace(answer, cause="failed", why=partner.lost)
+        partner.tell(f"{answer.cause}: {answer.why}" if answer.cause else "")
+        return answer
 
 
 def take_part(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> PeerAnswer:
@@ -72,7 +89,7 @@ def worker_plan(plan: PairPlan, name: str, ranks: Sequence[str]) -> Plan:
         engine=work.engine, gpus=tuple(ranks), groups=groups, ops=(), latency_sizes=(), bandwidth=(),
         warmup=work.warmup, copy_bytes=0, micro=False, environment=tuple(work.environment.items()),
         cases=(*sends, Case(THERE, ALL_REDUCE, work.size_bytes, "stream", work.iterations)),
-        meeting=Meeting(host, port, int(name == plan.second), 2, work.patience),
+        meeting=Meeting(host, port, int(name == plan.second), 2, work.seconds),
     )  # fmt: skip
 
 
@@ -160,7 +177,9 @@ def _with_rates(answer: PeerAnswer, ranks: int, timed: Sequence[Timed]) -> PeerA
 
 def _end(probed: Probed, grown: Mapping[tuple[str, str], int]) -> PairEnd:
     """What this node saw: the network of NCCL's log, and what its counters grew by."""
-    errors = {f"{name} {kind}": n for (name, kind), n in grown.items() if kind not in {_SENT, _RECEIVED}}
+    counted = {(name, kind): n for (name, kind), n in grown.items() if kind not in {_SENT, _RECEIVED}}
+    full = {f"{name} {kind}": n for (name, kind), n in counted.items() if is_congestion(kind)}
+    errors = {f"{name} {kind}": n for (name, kind), n in counted.items() if not is_congestion(kind)}
     for part in probed.parts:
         for moved in part.moved:
             for kind, count in moved.errors.items():
@@ -172,7 +191,7 @@ def _end(probed: Probed, grown: Mapping[tuple[str, str], int]) -> PairEnd:
         versions={} if probed.document is None else dict(probed.document.versions),
         sent={name: n for (name, kind), n in grown.items() if kind == _SENT and n},
         received={name: n for (name, kind), n in grown.items() if kind == _RECEIVED and n},
-        errors={name: n for name, n in errors.items() if n},
+        errors={name: n for name, n in errors.items() if n}, congestion=full,
     )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ NODES = tuple(f"n{number}" for number in range(1, 9))
 LEAFS = {name: leaf for leaf, names in (("leaf1", NODES[:4]), ("leaf2", NODES[4:])) for name in names}
 RATE, SLOW = 16e6, 0.5
 """Bits per second of a wire each way, and what is left of it where it is slowed."""
+UPLINKS = 2
+"""Between the two leafs, each as fast as a node's wire: half as many as a leaf has nodes."""
 ANSWERED = 0.75
 """Share of the runs that must have answered: without answers nobody is named, whatever is slow."""
 WORK = ("--engine", "gloo", "--size", "1M", "--iterations", "10", "--limit", "120s")
@@ -33,11 +35,15 @@ Named = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Slowed:
-    """What is slowed, and what must be named: (name, way), or (name, "to", other) for a pair."""
+    """What is slowed, and what must be named: (name, way), or (name, "to", other) for a pair.
+
+    With `uplinks` flows between the leafs share so many by a hash, and a collision must be told.
+    """
 
     title: str
     slow: Callable[[Wires], None]
     named: frozenset[Named]
+    uplinks: int = 0
 
 
 @dataclass
@@ -70,6 +76,21 @@ def slowed() -> tuple[Slowed, ...]:
     )  # fmt: skip
 
 
+def shared() -> tuple[Slowed, ...]:
+    """Leafs between which flows share links: nothing is slowed, then a node too."""
+    return (
+        Slowed("hashed uplinks, nothing is slowed", lambda _: None, frozenset(), UPLINKS),
+        Slowed(
+            "hashed uplinks, n3 sends slowly", lambda w: w.sends("n3", RATE * SLOW),
+            frozenset({("n3", "sends")}), UPLINKS,
+        ),
+        Slowed(
+            "hashed uplinks, n6 receives slowly", lambda w: w.receives("n6", RATE * SLOW),
+            frozenset({("n6", "receives")}), UPLINKS,
+        ),
+    )  # fmt: skip
+
+
 def _both(wires: Wires) -> None:
     wires.sends("n3", RATE * SLOW)
     wires.receives("n6", RATE * SLOW)
@@ -91,8 +112,21 @@ def judged(one: Slowed, found: Mapping[str, Any]) -> tuple[bool, str]:
         for way in part["losses"]
     ]
     answered = f"{found['answered']} of {found['runs']} runs answered, {found['rounds']} rounds"
+    collisions = [part for part in found["collisions"] if part["across"] and not _traffic(part)]
+    losses += [
+        f"collision across leafs, {part['loss']:.0%} lost when all pairs talk, {part['slow']} of "
+        f"{part['runs']} runs slow, {part['alone_slow']} of {part['alone']} alone"
+        for part in collisions[:1]
+    ]
     good = named == one.named and found["answered"] >= ANSWERED * max(1, found["runs"])
-    return good, f"{'; '.join(losses) or 'nobody is named'}; {answered}"
+    good = good and bool(collisions) is bool(one.uplinks)
+    return good, f"{'; '.join(losses or ['nobody is named'])}; {answered}"
+
+
+def _traffic(part: Mapping[str, int]) -> bool:
+    """Whether runs alone are slow about as often, which is other traffic and no collision."""
+    alone_slow = part["alone_slow"]
+    return alone_slow > 0 and 2 * alone_slow * part["runs"] >= part["slow"] * part["alone"]
 
 
 def _named(part: dict[str, object], way: dict[str, object]) -> Named:

@@ -1,14 +1,18 @@
 """proof/fleet/routes/routes.md, of what was drawn."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from proof.fleet.routes.cases import CASES
+from proof.fleet.routes.cases import CASES, SEED, RoutesCase
+from proof.fleet.routes.network import Routes
 from proof.fleet.simulation.page import bound
 from tools.prose import formatted
 
 PAGE = Path(__file__).with_name("routes.md")
+FIRST = Path(__file__).with_name("first.json")
+"""The draw after which a rule was mended."""
 WORDS = Path(__file__).with_name("page.in.md")
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -20,6 +24,8 @@ def page(results: Results) -> str:
     fleets, failed = (sum(one[key] for one in healthy) for key in ("fleets", "failed"))
     for name, words in (
         ("healthy", "\n".join(_healthy(results))), ("faulty", "\n".join(_faulty(results))),
+        ("first", "\n".join(_sizes(json.loads(FIRST.read_text("utf-8"))))),
+        ("sizes", "\n".join(_sizes(results))), ("adaptive", " ".join(_routed(results))), ("seed", SEED),
         ("fleets", f"{fleets:,}"), ("failed", f"{failed}"), ("bound", f"{bound(failed, fleets):.2%}"),
     ):  # fmt: skip
         text = text.replace(f"{{{name}}}", words)
@@ -39,6 +45,38 @@ def _healthy(results: Results) -> Iterator[str]:
                 _most(one["alone"]),
             )  # fmt: skip
             yield f"| {' | '.join(cells)} |"
+
+
+def _sizes(results: Results) -> Iterator[str]:
+    """Healthy fleets of one size, on all fabrics."""
+    yield "| nodes | healthy fleets | node FAILED | at most, 95 % | anything named | undecided |"
+    yield "|---" * 6 + "|"
+    healthy = [case for case in CASES if case.fault is None and case.name in results]
+    for size in sorted({case.fabric.size for case in healthy}):
+        some = [results[case.name] for case in healthy if case.fabric.size == size]
+        fleets, failed, wrong = (sum(one[key] for one in some) for key in ("fleets", "failed", "wrong"))
+        open_ = sum(one["healths"].get("UNKNOWN", 0) for one in some)
+        yield f"| {size:,} | {fleets:,} | {failed} | {bound(failed, fleets):.2%} | {wrong} | {open_} |"
+
+
+def _routed(results: Results) -> Iterator[str]:
+    """The share of single faults that are named, with its bound, and what it took."""
+    for words, adaptive in (("adaptive", True), ("hashed", False)):
+        cases = [case for case in CASES if case.fault is not None and case.name in results
+                 and (case.fabric.routes is Routes.ADAPTIVE) is adaptive]  # fmt: skip
+        right, fleets = (sum(results[case.name][key] for case in cases) for key in ("right", "fleets"))
+        if fleets:
+            least = 1 - bound(fleets - right, fleets)
+            yield (
+                f"On {words} fabrics {right:,} of {fleets:,} single faults are named "
+                f"({right / fleets:.1%}; with 95 % confidence at least {least:.1%})."
+            )
+    yield from (_losses(case, results[case.name]["losses"]) for case in CASES
+                if case.name in results and results[case.name]["losses"])  # fmt: skip
+
+
+def _losses(case: RoutesCase, numbers: list[int]) -> str:
+    return f"Lost: {case.about}: {', '.join(f'`{SEED}/{case.name}/{number}`' for number in numbers)}."
 
 
 def _faulty(results: Results) -> Iterator[str]:

@@ -131,7 +131,7 @@ def test_what_the_workers_are_told(tmp_path: Path, played: PlayedEngine) -> None
     ran(tmp_path, "--rounds", "1", "--interface", "eth1", "--env", "A=b=c", "--limit", "30s", "--wait", "5s")
     (order,) = played.orders
     assert order.work.environment == {"NCCL_SOCKET_IFNAME": "eth1", "GLOO_SOCKET_IFNAME": "eth1", "A": "b=c"}
-    assert (order.work.seconds, order.work.patience, order.seconds, order.patience) == (30.0, 15.0, 70.0, 5.0)
+    assert (order.work.seconds, order.work.patience, order.seconds, order.patience) == (30.0, 8.0, 70.0, 5.0)
 
 
 def test_with_results_of_the_same_nodes_it_goes_on_whatever_is_busy_by_now(

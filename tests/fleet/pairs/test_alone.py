@@ -1,6 +1,7 @@
 """Runs alone confirm a suspect or clear it; rounds of all, whose routes may be shared, name nobody."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.rows import each
 from wirewatch.core.pairs import PartKind, Way
 from wirewatch.core.types import Health
 from wirewatch_fleet.pairs.alone import stand
+from wirewatch_fleet.pairs.document import pairs_document, read_rounds
 from wirewatch_fleet.pairs.model import (
     DEFAULT_LIMITS,
     MeasuredRound,
@@ -181,6 +183,25 @@ def test_traffic_of_others_in_a_fifth_of_the_runs_names_nobody_and_is_seen_in_ru
         assert found.assessment.named == ()
         seen += sum(one.alone_slow for one in found.assessment.collisions)
     assert seen, "what no pair of ours does is there alone too"
+
+
+@pytest.mark.parametrize("number", [15, 32, 46])
+def test_pairs_that_traffic_slows_alone_too_are_not_named(number: int) -> None:
+    """Each slow pair was held against the others with the suspected ones left out: that is, against none."""
+    fabric = Fabric(32, Routes.FIXED, uplinks=8, leaf=8, loaded=1)
+    found, _ = verdict(fabric, f"2027/loaded-32/{number}")
+    assert found.assessment.named == ()
+    assert any(one.traffic for one in found.assessment.collisions)
+
+
+def test_a_leaf_of_two_whose_run_alone_is_whole_is_not_named() -> None:
+    """Measured: eight nodes, whose flows the kernel hashed onto two uplinks between their leafs."""
+    made = read_rounds(Path(__file__).with_name("hashed-uplinks.json"))
+    found = pairs_document(made)
+    assert found.named == []
+    assert {one.across for one in found.collisions} == {True}
+    before = pairs_document(replace(made, rounds=made.rounds[:-1]))
+    assert [one.kind for one in before.named] == [PartKind.LEAF]
 
 
 def test_where_nothing_is_shared_a_healthy_fleet_takes_no_more_rounds() -> None:

@@ -191,13 +191,17 @@ def test_nics_by_name_and_kind_words_as_bytes_and_the_loopback_left_out() -> Non
     files = Files({
         f"{port}/counters/port_xmit_data": "10", f"{port}/counters/port_rcv_data": "20",
         f"{port}/counters/symbol_error": "3", f"{port}/counters/port_xmit_wait": "9",
-        f"{port}/hw_counters/out_of_sequence": "4", f"{port}/hw_counters/local_ack_timeout_err": "soon",
+        f"{port}/hw_counters/out_of_sequence": "4", f"{port}/hw_counters/rp_cnp_handled": "6",
+        f"{port}/hw_counters/np_ecn_marked_roce_packets": "2", f"{port}/hw_counters/lifespan": "12",
+        f"{net}/eth0/statistics/rx_pause": "5", f"{port}/hw_counters/local_ack_timeout_err": "soon",
         f"{net}/eth0/statistics/tx_bytes": "7", f"{net}/eth0/statistics/rx_dropped": "1",
         f"{net}/lo/statistics/tx_bytes": "8",
     })  # fmt: skip
     assert nic_counts(files) == {
         ("mlx5_0:1", "sent"): 40, ("mlx5_0:1", "received"): 80, ("mlx5_0:1", "symbol_error"): 3,
-        ("mlx5_0:1", "out_of_sequence"): 4, ("eth0", "sent"): 7, ("eth0", "rx_dropped"): 1,
+        ("mlx5_0:1", "out_of_sequence"): 4, ("mlx5_0:1", "port_xmit_wait"): 9,
+        ("mlx5_0:1", "rp_cnp_handled"): 6, ("mlx5_0:1", "np_ecn_marked_roce_packets"): 2,
+        ("eth0", "rx_pause"): 5, ("eth0", "sent"): 7, ("eth0", "rx_dropped"): 1,
     }  # fmt: skip
 
 
