@@ -148,7 +148,8 @@ class Trial:
         self.row(
             "a health check of the nodes to which Slurm did not answer in time",
             f"{len(unsure)} health checks; {len(kept)} nodes are drained by wirewatch, the one of before "
-            f"included; the brake holds by {', '.join(f'{scope} {number}' for scope, number in sorted(held.items()))}",
+            f"included; the brake holds by "
+            f"{', '.join(f'{scope} {number}' for scope, number in sorted(held.items()))}",
             good=0 < len(kept) <= allowed("5%", len(self.nodes)),
         )
         self.spread(kept)
