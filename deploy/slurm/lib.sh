@@ -208,25 +208,31 @@ slurm() {
     return 1
 }
 
-# beside: sets `rack`, the leaf switch or block of this node, and `neighbours`, its nodes; both "" where Slurm has no
-# topology, which some versions call an error. Newer ones want a word before the name.
+# beside: sets `rack`, the leaf switch or block of this node, and `neighbours`, its nodes; both "" where Slurm says that it
+# has no topology, or this node no place in it, which may be an error to it. False where it does not answer: who does not
+# know a rack must not pass its brake. Newer versions want a word before the name.
 beside() {
     local line words
     rack='' neighbours=''
     for words in "$NODE" "node=$NODE"; do
-        ask_slurm scontrol --oneliner show topology "$words" || continue
+        ask_slurm scontrol --oneliner show topology "$words" || [[ $told == *opology\ information* ]] || break
         while IFS= read -r line; do
             [[ $line =~ ^(SwitchName=([^\ ]+)\ Level=0|BlockName=([^\ ]+))\ .*Nodes=([^\ ]+) ]] || continue
             rack=${BASH_REMATCH[2]}${BASH_REMATCH[3]}
-            slurm scontrol show hostnames "${BASH_REMATCH[4]}" && neighbours=$told
+            slurm scontrol show hostnames "${BASH_REMATCH[4]}" || break 2
+            neighbours=$told
             return
         done <<<"$told"
     done
+    [[ $status == 0 || $told == *opology\ information* ]] && return
+    log "Slurm does not say where this node is in its topology: $told"
+    unset rack
+    return 1
 }
 
 # look: asks how all nodes are, and weighs them (brake.sh).
 look() {
-    [[ -n ${rack+set} ]] || beside
+    [[ -n ${rack+set} ]] || beside || return
     TZ=UTC0 slurm sinfo --noheader --all --Node --format='%N|%R|%T|%H|%E' || return
     weigh "$rack" "$neighbours" <<<"$told"
 }
@@ -299,9 +305,9 @@ drain() {
     undrain && outcome=brake
 }
 
-# undrain: takes our drain back; UNDRAIN, unlike RESUME, leaves a node down that is.
+# undrain: takes our drain back, within 2 s more if need be; UNDRAIN, unlike RESUME, leaves a node down that is.
 undrain() {
-    until=$((SECONDS + 2))
+    ((until >= SECONDS + 2)) || until=$((SECONDS + 2))
     set_state State=UNDRAIN
 }
 

@@ -131,7 +131,7 @@ def test_the_part_is_in_what_sinfo_shows_and_the_stock_in_what_the_brake_prints(
     gate.told("; cluster: 1 of 6 nodes taken out within an hour, 1 may be; 1 out of use in all")
     shown = gate.folder / "shown"
     with shown.open("wb") as out:
-        command = [gate.folder / "slurm" / "brake.sh", "g2"]
+        command = [str(gate.folder / "slurm" / "brake.sh"), "g2"]
         subprocess.run(command, env={"by_hand": "yes"}, stdout=out, check=True, cwd=gate.folder)
     assert shown.read_text("utf-8").splitlines() == [
         "cluster: 1 of 6 nodes taken out within an hour, 1 may be; 2 out of use in all",
@@ -190,14 +190,21 @@ def test_a_setting_of_before_is_a_number_for_an_hour_and_said_once(gate: Gate) -
 
 
 def test_without_a_topology_there_are_no_racks_and_nodes_are_drained(gate: Gate) -> None:
-    """As where a Slurm has none, or does not say it: scontrol fails."""
+    """As of a version that calls it an error; where nothing is said of a topology, nobody is drained."""
     gate.reset()
     told = gate.folder / "told"
     told.mkdir()
-    script = f'#!/bin/sh\n[ "$2" != show ] || exit 1\nexec {tool("scontrol")} "$@"\n'
-    (told / "scontrol").write_text(script, "ascii")
-    (told / "scontrol").chmod(0o755)
     gate.configure(f"{shares(Shares(rack=0))}; PATH={told}:$PATH")
     gate.health("failed", "g1")
-    check(gate, "g1")
-    assert gate.drained().keys() == {"g1"}
+    for words, out in (
+        ("Unable to contact the controller", set()),
+        ("No topology information available", {"g1"}),
+    ):
+        script = (
+            f'#!/bin/sh\n[ "$2" != show ] || {{ echo "{words}"; exit 1; }}\nexec {tool("scontrol")} "$@"\n'
+        )
+        (told / "scontrol").write_text(script, "ascii")
+        (told / "scontrol").chmod(0o755)
+        check(gate, "g1")
+        assert gate.drained().keys() == out
+    gate.told("Slurm does not say where this node is in its topology: Unable", 1)

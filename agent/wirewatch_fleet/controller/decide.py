@@ -195,8 +195,8 @@ def _about_failed(
     if not repeated(condition, settings.confirm):
         held = f"repeated after {condition.heartbeat - condition.transition:.0f} of {settings.confirm:.0f} s"
         return NodeDecision(node, None, Ground.UNCONFIRMED, held)
-    if held := brake.holds(node):
-        return NodeDecision(node, None, Ground(f"budget_{held[0].value}"), held[1])
+    if full := brake.holds(node):
+        return NodeDecision(node, None, Ground(f"budget_{full[0].value}"), full[1])
     brake.take(node)
     reason = condition.reason
     return NodeDecision(node, NodeStep.TAKE_OUT, Ground.CONFIRMED, f"{reason}: {condition.message}", reason)

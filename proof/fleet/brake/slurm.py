@@ -24,6 +24,7 @@ from tests.system.cluster import PATH, Cluster, tool
 from tests.system.gate import Gate, daemons, slurm_lines
 from tests.system.test_slurm_brake import ago, signed
 from tools.prose import formatted
+from wirewatch_fleet.controller.brake import allowed
 
 PAGE = Path("proof/fleet/brake/slurm.md")
 RACK, REPAIRS = 25, 40
@@ -128,23 +129,28 @@ class Trial:
             most, looks = max(most, len(self.ours())), looks + 1
             time.sleep(3.0)
         took = time.monotonic() - began
-        kept = self.ours()
-        starts = sum(status == 0 for _, status in turns)
-        held = Counter(
-            file.read_text("utf-8").split("\n")[0] for file in self.gate.folder.glob("run-*/brake")
-        )
-        seconds = sorted(one for one, _ in turns)
+        seconds, starts = sorted(one for one, _ in turns), sum(status == 0 for _, status in turns)
         self.row(
             "all nodes are FAILED, and each gets a job",
             f"{len(turns)} prologs within {took:.0f} s (median {statistics.median(seconds):.0f} s, longest "
-            f"{seconds[-1]:.0f} s, of one machine); {len(kept)} nodes are drained by wirewatch, the one of "
-            f"before included; {most} at most in {looks} looks meanwhile; {starts} jobs started",
-            good=len(turns) >= free and len(kept) <= 50 and len(turns) - starts == len(kept) - 1,
+            f"{seconds[-1]:.0f} s, of one machine); {most} drained at most in {looks} looks meanwhile, "
+            f"{len(self.ours())} at their end; {starts} jobs started",
+            good=len(turns) >= free,
+        )
+        unsure = sorted(
+            file.parent.name.removeprefix("run-") for file in self.gate.folder.glob("run-*/unsure")
+        )
+        self.check(unsure)
+        kept = self.ours()
+        held = Counter(
+            file.read_text("utf-8").split("\n")[0] for file in self.gate.folder.glob("run-*/brake")
         )
         self.row(
-            "what holds the others",
-            ", ".join(f"{scope} {count}" for scope, count in sorted(held.items())),
-            good=sum(held.values()) == starts,
+            "a health check of the nodes to which Slurm did not answer in time",
+            f"{len(unsure)} health checks; {len(kept)} nodes are drained by wirewatch, the one of before "
+            f"included; the brake holds by "
+            f"{', '.join(f'{scope} {number}' for scope, number in sorted(held.items()))}",
+            good=0 < len(kept) <= allowed("5%", len(self.nodes)),
         )
         self.spread(kept)
 
@@ -159,19 +165,23 @@ class Trial:
             good=max(racks.values()) <= 2 and max(pools.values()) <= half // 10,
         )
 
-    def again(self, what: str, count: int, may: int) -> None:
+    def again(self, what: str, nodes: int, may: int) -> None:
         """Health checks of so many nodes that are held, some at a time."""
         before = self.ours()
         asked = [name for name in self.nodes if name not in before and name not in self.repairs][
-            :: 960 // count
+            :: 960 // nodes
         ]
-        for first in range(0, len(asked), AT_ONCE):
-            some = [self.gate.by_hand("healthcheck.sh", name) for name in asked[first : first + AT_ONCE]]
-            assert {one.wait(3000) for one in some} == {0}
+        self.check(asked)
         new = self.ours().keys() - before.keys()
         gone = before.keys() - self.ours().keys()
         good = len(new) <= may and not gone and len(new) > may // 2
         self.row(what, f"{len(asked)} health checks: {len(new)} more drained ({may} may be)", good=good)
+
+    def check(self, nodes: Sequence[str]) -> None:
+        """Health checks, some at a time."""
+        for first in range(0, len(nodes), AT_ONCE):
+            some = [self.gate.by_hand("healthcheck.sh", name) for name in nodes[first : first + AT_ONCE]]
+            assert {one.wait(3000) for one in some} == {0}
 
     def an_hour_later(self) -> None:
         """Our reasons as an hour and a minute later; only their time is changed, as waiting would."""

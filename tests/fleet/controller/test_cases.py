@@ -16,15 +16,18 @@ THEIRS = {**OURS, "value": "rma-4711"}
 def as_found(act: str, now: Now, age: float) -> dict[str, Any]:
     """What a node has that is found so; a person changes the taint, or removes the annotation."""
     taint = act == "taint"
-    ours = {"taints": [OURS]} if taint else {"cordoned": True}
-    return {
+    ours: dict[str, Any] = {"taints": [OURS]} if taint else {"cordoned": True}
+    others: dict[str, Any] = {"taints": [OTHERS]} if taint else {"cordoned": True}
+    theirs: dict[str, Any] = {"taints": [THEIRS]} if taint else {"cordoned": True}
+    found: dict[Now, dict[str, Any]] = {
         Now.IN_USE: {},
         Now.RESERVED: {"taints": [SKU]},
         Now.OURS: {**ours, "marked": mark(act, at=NOW - age)},
         Now.EDITED: {"taints": [THEIRS], "marked": mark(at=NOW - age)},
-        Now.REPLACED: {"taints": [THEIRS]} if taint else {"cordoned": True},
-        Now.OTHERS: {"taints": [OTHERS]} if taint else {"cordoned": True},
-    }[now]
+        Now.REPLACED: theirs,
+        Now.OTHERS: others,
+    }
+    return found[now]
 
 
 def place(name: str) -> dict[str, str]:
