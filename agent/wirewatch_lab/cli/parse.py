@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 HERE = "here"
 _HEAD = 1 << 16
 """Bytes in which a file shows that it is no text."""
+_OF_A_NODE = "--json, --explain, --topology here, --config, --replay and --overlay"
 _ROWS = 2000
 """Rows that people are shown."""
 
@@ -171,16 +172,22 @@ def parse(
     """
     named = (op, topology, described, network, environment, plot, config_file, replay, overlays)
     if are_dumps(files):
-        if any(named) or form == "openmetrics":
-            raise click.UsageError("dumps of the Flight Recorder take no option but --json and --explain")
+        _no_use("dumps of the Flight Recorder", "--json and --explain", *named, form == "openmetrics")
         context.exit(judge_dumps(files, as_json=form == "json", explain=explain))
     node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
     found, machine = read_output(files, reader)
     file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
-        _no_use(
-            op, described, network, environment, plot, topology not in {None, HERE}, form == "openmetrics"
+        other = (
+            op,
+            described,
+            network,
+            environment,
+            plot,
+            topology not in {None, HERE},
+            form == "openmetrics",
         )
+        _no_use("a topology file or graphs alone", _OF_A_NODE, *other)
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
@@ -191,15 +198,14 @@ def parse(
             grounds.node = stack.enter_context(_here(node, grounds.settings))
         if plot is not None:
             _plot(plot, file, reader.runs, grounds)
-        health = _print(Parsed(file, reader, found, ratio, grounds, machine), form or "", explain=explain)
-    context.exit(EXIT[health])
+        whole = Parsed(file, reader, found, ratio, grounds, machine)
+        context.exit(EXIT[_print(whole, form or "", explain=explain)])
 
 
-def _no_use(*given: object) -> None:
-    """Raise UsageError: of options that a topology file alone has no use for, one is given."""
+def _no_use(what: str, options: str, *given: object) -> None:
+    """Raise UsageError: of other options, for which such a file has no use, one is given."""
     if any(given):
-        options = "--json, --explain and what names a node: --config, --replay, --overlay"
-        raise click.UsageError(f"a topology file or graphs alone, without a table, take {options}")
+        raise click.UsageError(f"{what} take no option but {options}")
 
 
 def _node(

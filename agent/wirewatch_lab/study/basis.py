@@ -273,12 +273,7 @@ class RunGrounds:
         if profiles:
             either_age = [age for one in profiles for age in (one, one.older) if age]
             ways = tuple(network_way(one, nodes, each, arch, inside, trees=trees) for one in either_age)
-            rates = list(dict.fromkeys(f"{one.nic_rate / GBIT:.0f}" for one in profiles))
-            kinds = list(dict.fromkeys(one.kind.value for one in profiles))
-            which = f"of {either(rates)} Gb/s" if len(rates) > 1 else either(kinds)
-            reason = "" if len(profiles) == 1 else f"are its ports {which}? Say it by --network"
-            if len(profiles) < len(ways):
-                reason = f"NCCL 2.9 and older reached as little on {profiles[0].name}: is its NCCL that old?"
+            reason = _which(profiles, older=len(profiles) < len(ways))
             names = tuple(f"over {one.lines()}" for one in profiles)
             followed = frozenset({NVLS_ENABLE} if trees else {NVLS_ENABLE, ALGO})
             basis = Basis(ways, reason, names, strict=True, settings=settings, followed=followed)
@@ -321,6 +316,16 @@ def _slowing_between(
     """Settings that slow, or may, but those that the network's plugin asks for."""
     asked = wanted(profile, settings)
     return tuple(one for one in slowing_settings(settings, nvlink=False) if one[0] not in asked)
+
+
+def _which(profiles: Sequence[NetworkProfile], *, older: bool) -> str:
+    """What would tell several networks, or two ages of NCCL, apart; empty for one."""
+    if older:
+        return f"NCCL 2.9 and older reached as little on {profiles[0].name}: is its NCCL that old?"
+    rates = list(dict.fromkeys(f"{one.nic_rate / GBIT:.0f}" for one in profiles))
+    kinds = list(dict.fromkeys(one.kind.value for one in profiles))
+    which = f"of {either(rates)} Gb/s" if len(rates) > 1 else either(kinds)
+    return "" if len(profiles) == 1 else f"are its ports {which}? Say it by --network"
 
 
 def _clash(profiles: Sequence[NetworkProfile], logged: Sequence[NetworkKind]) -> str:

@@ -233,7 +233,7 @@ def test_options_that_a_topology_file_alone_has_no_use_for_are_refused(tmp_path:
     (tmp_path / "topo.xml").write_bytes(system([gpu("0000:00:06.0")]))
     done = run_wirewatch("parse", str(tmp_path / "topo.xml"), option)
     assert done.returncode == 64
-    assert "a topology file or graphs alone, without a table" in done.stderr
+    assert "a topology file or graphs alone take no option but" in done.stderr
     assert not (tmp_path / "a.svg").exists()
 
 
