@@ -282,7 +282,7 @@ What is done in rows without a slow wire:
 
 In rows with hashed uplinks each leaf is a router of its own. Two links lead from the one to the other,
 each as fast as a node's wire, and the kernel hashes each flow onto one of them (ECMP, by addresses and
-ports). So pairs across leafs that send at once share a link, or do not, anew in each run. Such a row
+ports). So pairs across leafs that send at once share a link, or do not, differently in each run. Such a row
 is as it should be where a collision is told, no healthy node or pair is named, and n3 is where it is
 slow. Its pairs measure 30 times instead of 10.
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from queue import SimpleQueue
 
 import pytest
 
@@ -169,8 +170,10 @@ def test_a_node_ends_when_the_other_does_and_its_answer_names_that_one() -> None
     measured = node.probes.result
     assert measured is not None
 
+    met = SimpleQueue[Partner]()
+
     def run(order: Order) -> Probed:
-        other.connection.close()
+        met.get().connection.close()
         while (why := order.withdrawn()) is None:
             pass
         return replace(measured(order), outcome="preempted", why=why, document=None)
@@ -179,4 +182,5 @@ def test_a_node_ends_when_the_other_does_and_its_answer_names_that_one() -> None
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(answered, "a", one, node)
         with meet(one, "b", lambda: None) as other:
+            met.put(other)
             assert answer.result() == ("failed", "b has ended")
