@@ -242,7 +242,7 @@ def run(size: int) -> Trial:
 
 
 def page(trial: Trial, size: int) -> str:
-    version = subprocess.run([tool("sinfo"), "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([tool("slurmctld"), "-V"], capture_output=True, text=True, check=True).stdout
     rows = "\n".join(f"| {what} | {seen.replace('|', '/')} |" for what, seen in trial.rows)
     passed = "all steps passed" if trial.good else "NOT all passed"
     return f"""# The brake in a Slurm of {size:,} nodes
