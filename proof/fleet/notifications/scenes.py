@@ -8,6 +8,8 @@ from proof.fleet.notifications.nodes import DARK, LOOP, WELL
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 NODES, RACK, LEAF = 32, 4, 8
+LONE = 18
+"""Nodes that have one fault after the other."""
 OVER = 3 * HOUR
 """When everything that happened is repaired, seconds of service after it began."""
 
@@ -81,9 +83,10 @@ SCENES = (
     Scene("fourth", "three of 40 nodes lose a GPU; six hours later, not repaired, a fourth does",
           (Event("xid-79+gpu-lost", (5, 18, 31)), Event("xid-79+gpu-lost", (36,), 6 * HOUR)), 2, 1,
           nodes=40, labelled=False, over=DAY),
-    Scene("day", "30 faults of one rule on 30 of 40 nodes, seven minutes apart, each repaired after ten",
-          tuple(Event("nvlink-link-down", (number,), number * 28.0, lasts=40.0) for number in range(1, 31)),
-          30, nodes=40, labelled=False, over=31 * 28.0, here=True),
+    Scene("day", f"{LONE} faults of one rule on {LONE} of 40 nodes, six and a half minutes apart",
+          tuple(Event("nvlink-link-down", (number,), number * 26.0, lasts=40.0)
+                for number in range(1, LONE + 1)),
+          LONE, nodes=40, labelled=False, over=(LONE + 1) * 26.0, here=True),
     Scene("loop", "an agent is killed every 43 s for an hour, and answers half of the time",
           (Event(LOOP, (7,), lasts=HOUR),), 0, 1),
     Scene("rollout", "a driver that makes collectives slow is rolled out: all nodes, one every 22 s",
