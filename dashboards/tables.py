@@ -76,7 +76,7 @@ def _organized(panel: Table) -> model.DataTransformerConfig:
 
 def drawn_matrix(panel: Matrix) -> table.Panel:
     reason = why.worded(panel)
-    names = {panel.row: why.WHY, panel.column: "$1", **({panel.shows: " "} if panel.shows else {})}
+    names = {panel.row: why.WHY, panel.column: "$1", **({panel.shows: "-1"} if panel.shows else {})}
     for label, text in names.items():
         reason = f'label_replace({reason}, "{label}", "{text}", "{why.WHY}", "(.+)")'
     reason = f"{reason} * 0 - 1"

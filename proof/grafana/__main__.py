@@ -88,8 +88,11 @@ def _pictures() -> Iterator[str]:
         moods = {scene.cluster for scene in PICTURES}
         with scraped(folder, pages(folder, moods)) as prometheus:
             time.sleep(KEPT_BACK)
+            # On a busy machine a scrape is late now and then, and its node silent for as long.
+            prometheus.wait(f"count(wirewatch_job_ready) == {len(PICTURES)}", KEPT_BACK)
+            now = time.time()
             drawn = draw([
-                _job(prometheus.url, _file(board.uid, scene), board, scene, KEPT_BACK, folder)
+                _job(prometheus.url, _file(board.uid, scene), board, scene, (now - KEPT_BACK, now), folder)
                 for board in BOARDS
                 for scene in PICTURES
             ])  # fmt: skip
@@ -105,13 +108,17 @@ def _drawn_from_daemons() -> list[str]:
         time.sleep(WARM - WITHIN)
         rig.strike()
         time.sleep(WITHIN)
+
+        def since() -> tuple[float, float]:
+            return time.time() - BACK, time.time()
+
         jobs = [
-            _job(rig.prometheus.url, f"{board.uid} {scene.name}", board, scene, BACK)
+            _job(rig.prometheus.url, f"{board.uid} {scene.name}", board, scene, since())
             for board in BOARDS
             for scene in SCENES[board.uid]
         ]
-        now = {"from": time.time() - BACK, "to": time.time(), "step": STEP}
-        broken = Job("broken", _broken_board(), rig.prometheus.url, "dark", {}, now)
+        asked = {"from": time.time() - BACK, "to": time.time(), "step": STEP}
+        broken = Job("broken", _broken_board(), rig.prometheus.url, "dark", {}, asked)
         drawn = draw([*jobs, broken])
     wrong = _broken(drawn["broken"])
     for board in BOARDS:
@@ -126,15 +133,16 @@ def _drawn_from_daemons() -> list[str]:
 
 
 def _job(
-    prometheus: str, name: str, board: Dashboard, scene: Scene, back: float, folder: Path | None = None
-) -> Job:
+    prometheus: str, name: str, board: Dashboard, scene: Scene, time_shown: tuple[float, float],
+    folder: Path | None = None,
+) -> Job:  # fmt: skip
     """A page to draw; where there is a folder, its picture goes there by its name."""
     nodes = chosen(board, scene.cluster, scene.node)
     one = {**nodes, "node": [scene.node]} if folder else nodes
-    made, now = _put_in(document(_opened(board) if scene.opened else board), one), time.time()
+    made, (start, end) = _put_in(document(_opened(board) if scene.opened else board), one), time_shown
     return Job(
         name, made, prometheus, scene.mode, {"cluster": scene.cluster, "node": scene.node},
-        {"from": now - back, "to": now, "step": STEP}, folder and folder / name,
+        {"from": start, "to": end, "step": STEP}, folder and folder / name,
     )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def _file(folder: Path, name: str, overlay: str) -> str:
 
 @contextmanager
 def scraped(folder: Path, found: Mapping[str, tuple[str, PageTemplate]]) -> Iterator[Prometheus]:
-    """A real Prometheus that scrapes these pages each second and has our rules; ends with the block."""
+    """A real Prometheus with our rules scrapes these pages each three seconds; ends with the block."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -111,7 +111,7 @@ def scraped(folder: Path, found: Mapping[str, tuple[str, PageTemplate]]) -> Iter
             for node, (cluster, _) in found.items()
         ]
         config = folder / "tiers.yml"
-        config.write_text(scraping(targets, 1, rules_every(folder, 2)), "utf-8")
+        config.write_text(scraping(targets, 3, rules_every(folder, 2)), "utf-8")
         prometheus = stack.enter_context(serving(folder, config))
         # Rules lean on each other over several rounds, and a rate takes two scrapes.
         prometheus.wait(
@@ -127,7 +127,7 @@ def shown(prometheus: Prometheus, board: Dashboard, cluster: str, *nodes: str) -
     now = time.time()
     for one in asked(document(board)):
         expr = put_in(one.expr, variables)
-        series = prometheus.instant(expr, now) if one.instant else prometheus.between(expr, now - 10, now, 2)
+        series = prometheus.instant(expr, now) if one.instant else prometheus.between(expr, now - 20, now, 2)
         rows, values, why = found.setdefault(one.panel, ([], [], []))
         own = [each for each in series if one.ref != REF and WHY not in each["metric"]]
         rows += [each["metric"] for each in own]
