@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 HERE = "here"
 _HEAD = 1 << 16
 """Bytes in which a file shows that it is no text."""
+_DUMPS = "dumps of the Flight Recorder"
 _OF_A_NODE = "--json, --explain, --topology here, --config, --replay and --overlay"
 _ROWS = 2000
 """Rows that people are shown."""
@@ -170,24 +171,15 @@ def parse(
     differs; 2 several sizes are below the ratio, wrong values, a run that failed, or a rank that others wait
     for; 3 nothing could be judged; 64 FILE cannot be read, or holds none of this.
     """
-    named = (op, topology, described, network, environment, plot, config_file, replay, overlays)
+    of_runs = (op, described, network, environment, plot, form == "openmetrics")
     if are_dumps(files):
-        _no_use("dumps of the Flight Recorder", "--json and --explain", *named, form == "openmetrics")
+        _no_use(_DUMPS, "--json and --explain", *of_runs, topology, config_file, replay, overlays)
         context.exit(judge_dumps(files, as_json=form == "json", explain=explain))
     node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
     found, machine = read_output(files, reader)
     file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
-        other = (
-            op,
-            described,
-            network,
-            environment,
-            plot,
-            topology not in {None, HERE},
-            form == "openmetrics",
-        )
-        _no_use("a topology file or graphs alone", _OF_A_NODE, *other)
+        _no_use("a topology file or graphs alone", _OF_A_NODE, *of_runs, topology not in {None, HERE})
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
