@@ -19,6 +19,7 @@ resume() {
         : >"$RUN/booted"
         return
     fi
+    rack='' neighbours='' # a fit node needs no place
     look || return
     if [[ -z $own ]]; then
         : >"$RUN/not-ours"

@@ -225,7 +225,7 @@ beside() {
         done <<<"$told"
     done
     [[ $status == 0 || $told == *opology\ information* ]] && return
-    log "Slurm does not say where this node is in its topology: $told"
+    log "Slurm does not say where this node is in its topology: exit status $status: $told"
     unset rack
     return 1
 }
@@ -316,7 +316,7 @@ undrain() {
 drain_and_tell() {
     drain "$1"
     case $outcome in
-        drained) log "drained: $1; ${tallies%%$'\n'*}" ;;
+        drained) log "drained: $1; before it ${tallies%%$'\n'*}" ;;
         brake)
             log "brake: not drained, $held: $1"
             printf '%s\n' "$scope" "not fit for jobs, but in use, since the brake holds ($held): $1" >"$RUN/brake.new" &&

@@ -128,7 +128,7 @@ def test_the_part_is_in_what_sinfo_shows_and_the_stock_in_what_the_brake_prints(
     drain(gate, "g4", OTHERS)
     assert gate.cluster.tell("sinfo", "-h", "-R", "-n", "g1", "-o", "%20E") == "GPU2 link7 wirewatch\n"
     gate.told("drained: FAILED nvlink.link_down")
-    gate.told("; cluster: 1 of 6 nodes taken out within an hour, 1 may be; 1 out of use in all")
+    gate.told("; before it cluster: 0 of 6 nodes taken out within an hour, 1 may be; 0 out of use in all")
     shown = gate.folder / "shown"
     with shown.open("wb") as out:
         command = [str(gate.folder / "slurm" / "brake.sh"), "g2"]
@@ -207,4 +207,4 @@ def test_without_a_topology_there_are_no_racks_and_nodes_are_drained(gate: Gate)
         (told / "scontrol").chmod(0o755)
         check(gate, "g1")
         assert gate.drained().keys() == out
-    gate.told("Slurm does not say where this node is in its topology: Unable", 1)
+    gate.told("Slurm does not say where this node is in its topology: exit status 1: Unable", 1)
