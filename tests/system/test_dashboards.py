@@ -131,8 +131,9 @@ def test_each_kind_of_event_happened(rig: Rig) -> None:
             query = put_in(selected(event.expr), EVERYTHING)
             if rig.prometheus.between(query, rig.began, time.time(), 5):
                 seen.add(event.name)
-    # No agent is restarted here, and no GPU is released; test_queries.py reads those.
-    assert wanted - seen == {"Agent restarted", "GPUs released"}
+    # No agent is restarted here, and no GPU is released; test_queries.py reads those. A ticket waits for five minutes.
+    never = {"Agent restarted", "GPUs released"}
+    assert never <= wanted - seen <= never | {"Alerts: tickets"}
 
 
 def test_variables_offer_what_is_scraped(rig: Rig) -> None:
