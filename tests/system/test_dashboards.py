@@ -131,7 +131,7 @@ def test_each_kind_of_event_happened(rig: Rig) -> None:
             query = put_in(selected(event.expr), EVERYTHING)
             if rig.prometheus.between(query, rig.began, time.time(), 5):
                 seen.add(event.name)
-    # No agent is restarted here, and no GPU is released; test_queries.py reads those. A ticket waits for five minutes.
+    # No agent is restarted here, and no GPU is released; test_queries.py reads those. A ticket may wait.
     never = {"Agent restarted", "GPUs released"}
     assert never <= wanted - seen <= never | {"Alerts: tickets"}
 
