@@ -147,7 +147,7 @@ def test_one_more_bad_node_never_makes_the_fleet_better(states: list[int], rando
 
 @pytest.mark.parametrize("where", ["", 'cluster=~"a|b"'])
 def test_the_queries_ask_for_what_the_rules_record(where: str) -> None:
-    row = {"cluster", "node", "rack", "leaf", "rule", "gpu", "uuid", "link", "device", "port"}
+    row = {"cluster", "node", "rack", "leaf", "pool", "rule", "gpu", "uuid", "link", "device", "port"}
     assert labels_of(worst.state(where), SERIES) == row
     assert labels_of(worst.since(where), SERIES) == row
     assert labels_of(worst.findings(where), SERIES) == {"cluster", "node"}

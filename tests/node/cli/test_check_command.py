@@ -18,6 +18,7 @@ from wirewatch.cli.check import command, polling
 from wirewatch.cli.check.answer import CONFIGURED, GatePolicy, Grounds, Terms
 from wirewatch.cli.check.command import Attempt, CheckRequest, Healths, Work
 from wirewatch.cli.check.daemon import OF_DEMO, DaemonAddress
+from wirewatch.cli.check.gpus import JobGpus
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.documents.health import CheckFinding, ProbeStatus
 
@@ -108,15 +109,19 @@ def test_all_options_reach_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         "w",
         "--socket",
         "s",
+        "--gpus",
+        "0-3",
+        "--of",
+        "8",
     )
-    (request, terms, more), _ = checked(monkeypatch, "-v", "check", *words, *node)
+    (request, terms, job, more), _ = checked(monkeypatch, "-v", "check", *words, *node)
     assert replace(request, end=0.0) == CheckRequest(
         0.0, Path("w"), "s", 7200.0, "slurm:7", cached=False, replay="h200x8", overlays=("gpu-lost",)
     )
     assert terms == Terms(frozenset({Health.FAILED, Health.DEGRADED}), 7200.0, require=True)
-    assert more == {"as_json": True, "verbose": True}
-    (_, terms, more), _ = checked(monkeypatch, "check")
-    assert (terms, more) == (Terms(), {"as_json": False, "verbose": False})
+    assert (job, more) == (JobGpus("0-3", 8), {"as_json": True, "verbose": True})
+    (_, terms, job, more), _ = checked(monkeypatch, "check")
+    assert (terms, job, more) == (Terms(), None, {"as_json": False, "verbose": False})
 
 
 # --- an attempt
@@ -408,10 +413,10 @@ def test_what_hangs_is_killed_and_the_answer_is_given_all_the_same(
     monkeypatch.setattr(command, "Attempt", One)
     end = time.monotonic() + (0.3 if hangs else HANGS)
     terms = Terms(frozenset({Health.FAILED, Health.UNKNOWN, Health.DEGRADED}))
-    code = vars(command)["_answer"](CheckRequest(end), terms, as_json=False, verbose=False)
+    code = vars(command)["_answer"](CheckRequest(end), terms, None, as_json=False, verbose=False)
     hold.set()
     assert (code, bool(kills)) == (3 if hangs == "work" else 1, killed)
     assert capsys.readouterr().out == ("UNKNOWN; so far\n" if hangs == "work" else "DEGRADED; done\n")
     hangs, soon = "", CheckRequest(time.monotonic() + HANGS)
-    assert vars(command)["_answer"](soon, terms, as_json=True, verbose=False) == 1
+    assert vars(command)["_answer"](soon, terms, None, as_json=True, verbose=False) == 1
     assert capsys.readouterr().out.startswith("{")

@@ -30,7 +30,7 @@ from wirewatch.cli.check.answer import (
 from wirewatch.cli.check.daemon import OF_DEMO, ask_daemon, daemon_address
 from wirewatch.cli.check.gpus import JobGpus, answer_for
 from wirewatch.cli.groups import examples, is_terminal
-from wirewatch.cli.options import Duration, replay_options
+from wirewatch.cli.options import Duration, WholeNumber, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.core.types import FAIL_ON_NAMES, Health, Subject
 from wirewatch.documents.health import CheckFinding, ProbeStatus
@@ -101,7 +101,7 @@ class Healths(click.ParamType[frozenset[Health]]):
 )
 @click.option(
     "--of",
-    type=click.IntRange(0, 9999),
+    type=WholeNumber(0, 9999),
     help="With --gpus: how many GPUs of this node the scheduler counts; another number means the whole node.",
 )
 @click.option(
