@@ -80,7 +80,7 @@ def test_a_switch_is_the_nodes_and_drains_it(gate: Gate) -> None:
     gate.health("switch", "g1")
     job = submit(gate, 1)
     gate.told(f"prolog of job {job} on g1: drained: FAILED sxid.20034")
-    assert gate.drained()["g1"].startswith("wirewatch: sxid.20034")
+    assert gate.drained()["g1"].startswith("link30 0000:07:00 wirewatch: sxid.20034")
     assert ran(gate, job).split()[0] == "g2"
 
 
@@ -88,16 +88,16 @@ def test_the_health_check_neither_drains_for_a_gpu_nor_leaves_a_node_drained_for
     gate.configure()
     gate.health("gpu5", "g1")
     assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
-    assert gate.drained()["g1"].startswith("wirewatch: nvlink.link_down GPU 5")
+    assert gate.drained()["g1"].startswith("GPU5 link7 wirewatch: nvlink.link_down GPU 5")
     gate.configure(SHARED)
     assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
     assert gate.drained() == {}
-    gate.told("resumed, it was drained for: wirewatch: nvlink.link_down GPU 5")
+    gate.told("resumed, it was drained for: GPU5 link7 wirewatch: nvlink.link_down GPU 5")
     assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
     assert gate.drained() == {}
     gate.health("switch", "g1")
     assert gate.by_hand("healthcheck.sh", "g1").wait(PATIENCE) == 0
-    assert gate.drained()["g1"].startswith("wirewatch: sxid.20034")
+    assert gate.drained()["g1"].startswith("link30 0000:07:00 wirewatch: sxid.20034")
 
 
 def test_what_a_job_excluded_stays_excluded(gate: Gate) -> None:

@@ -79,7 +79,7 @@ class Worker:
             self._document, write_document, self._mark, write_marks = fds
             with self._errors.open("wb") as errors:
                 process = subprocess.Popen(  # noqa: S603 - our own module
-                    python(*command, str(write_document), str(write_marks)), cwd=FOLDER,
+                    python(*command, *map(str, (write_document, write_marks, os.getpid()))), cwd=FOLDER,
                     stdin=subprocess.PIPE, stdout=errors, stderr=errors, bufsize=0,
                     env=variables, start_new_session=True, pass_fds=(write_document, write_marks, *keeps),
                 )  # fmt: skip

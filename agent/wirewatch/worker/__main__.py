@@ -121,7 +121,8 @@ def _end(document: Document, descriptor: int) -> NoReturn:
 
 def main() -> None:
     began = time.monotonic()
-    parent = os.getppid()
+    # It may have ended before this process could ask for its parent.
+    parent = int(sys.argv[3]) if sys.argv[3:] else os.getppid()
     # The whole group: if the kernel was too late to kill this process, the other ranks may hang without it.
     follow(parent, lambda: os.killpg(0, signal.SIGKILL))
     os.dup2(2, 1)

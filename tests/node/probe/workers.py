@@ -347,7 +347,7 @@ def write_pid() -> None:
 
 
 def main() -> None:
-    name, (document_fd, marks_fd) = os.environ[WHICH], sys.argv[1:]
+    name, (document_fd, marks_fd) = os.environ[WHICH], sys.argv[1:3]
     if PID_FILE in os.environ:
         write_pid()
     time.sleep(DELAYS.get(name, 0.0))

@@ -142,3 +142,13 @@ def test_ranks_die_with_the_one_that_leads() -> None:
         leader.kill()
         leader.wait()
         assert gone(leader.pid)
+
+
+def test_a_worker_whose_parent_ended_before_it_began_ends_too() -> None:
+    """It is the child of another process by then, which waits for no document."""
+    ended = subprocess.Popen(["true"])
+    ended.wait(HANGS)
+    command = [sys.executable, "-m", "wirewatch.worker", "1", "2", str(ended.pid)]
+    # A plan never comes: without the rule it would wait for that.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as worker:
+        assert worker.wait(HANGS) == -signal.SIGKILL
