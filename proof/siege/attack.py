@@ -15,7 +15,7 @@ from proof.siege.daemon import EVERY_SECOND, ROOT, USUAL, Besieged, Ground, Sieg
 from proof.siege.results import Figure, Outcome
 
 MIB = 1 << 20
-VERDICT = "run/verdict"
+VERDICTS = frozenset({"run/verdict", "run/verdict-gpus"})
 """The daemon's own, a second after it is ready."""
 SETTLE = 8.0
 """Seconds within which what an attack has left is gone; the server ends a silent connection after five.
@@ -146,8 +146,8 @@ def lasting(looks: Sequence[Mapping[int, str]]) -> set[tuple[int, str]]:
 
 
 def _files(before: Size, now: Size) -> set[str]:
-    """Files that were not there, but for the verdict and those of the state."""
-    return {one for one in now.files - before.files if one != VERDICT and not one.startswith("state/")}
+    """Files that were not there, but for both files of the verdict and those of the state."""
+    return {one for one in now.files - before.files - VERDICTS if not one.startswith("state/")}
 
 
 def _more(before: Size, now: Size) -> bool:
