@@ -175,7 +175,7 @@ def pairs_lines(found: "PairsDocument") -> Iterator[str]:
 
 
 def _collisions(found: "PairsDocument") -> Iterator[str]:
-    """What sharing the links costs, and by what that is known to be no node's fault."""
+    """Return the cost of sharing the links, and why no node is at fault for it."""
     for one in found.collisions:
         yield ""
         kind = f"{MEASURES[one.measure]}{CLASSES[one.across]}"
@@ -205,7 +205,7 @@ COUNTED = {
 
 
 def _counters(found: "PairsDocument") -> Iterator[str]:
-    """What the counters of both ends say of what is slow."""
+    """Return the words for the counters of both ends of a slow pair."""
     if found.counters:
         yield ""
         yield "counters beside those of nodes that are well (unproven on hardware, they decide nothing):"

@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 class Scope(Enum):
-    """What holds, in the order in which it is named: new outages of three kinds of units, or all outages."""
+    """Kinds of brakes, in the order in which they are named: three for new outages, one for all."""
 
     CLUSTER = "cluster"
     POOL = "pool"

@@ -27,7 +27,7 @@ class SourceLines:
         self._add(read, 1)
 
     def note(self, read: int, real: int) -> None:
-        """Take that a line of all that were read is that one of the file which was begun last."""
+        """Record that a line of all that were read is a line of the file that was begun last."""
         if len(self._read) < MOST and self._real[-1] + read - self._read[-1] != real:
             self._add(read, real)
 
