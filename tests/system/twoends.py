@@ -13,7 +13,7 @@ PATIENCE = 30.0
 
 
 def main() -> None:
-    python, far, document, marks = sys.argv[1:]
+    python, far, document, marks = sys.argv[1:5]
     worker = (python, "-m", "wirewatch.worker")
     pipes = (int(document), int(marks))
     if not far:
