@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,11 +30,12 @@ def page(folder: Path, seconds: float = 45.0) -> bytes:
 
 
 @contextmanager
-def many(folder: Path, text: bytes, count: int, interval: float) -> Iterator[Prometheus]:
-    """Prometheus with so many nodes that all say the same."""
+def answering(answer: Callable[[str], bytes]) -> Iterator[str]:
+    """Serve the text of each path, without its slash; yields the address, and ends with the block."""
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            text = answer(self.path.strip("/"))
             self.send_response(200)
             self.send_header("content-type", "text/plain; version=0.0.4")
             self.send_header("content-length", str(len(text)))
@@ -47,7 +48,15 @@ def many(folder: Path, text: bytes, count: int, interval: float) -> Iterator[Pro
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"127.0.0.1:{server.server_port}"
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@contextmanager
+def many(folder: Path, text: bytes, count: int, interval: float) -> Iterator[Prometheus]:
+    """Prometheus with so many nodes that all say the same."""
+
+    with answering(lambda _: text) as address:
         targets = [
             (address, {"cluster": CLUSTER, "node": f"n{i:03}", "__metrics_path__": f"/{i}"})
             for i in range(count)
@@ -56,7 +65,6 @@ def many(folder: Path, text: bytes, count: int, interval: float) -> Iterator[Pro
         config.write_text(scraping(targets, interval, rules_every(folder, max(interval, 2.0))), "utf-8")
         with serving(folder, config) as prometheus:
             yield prometheus
-        server.shutdown()
 
 
 def wait(prometheus: Prometheus, count: int, scrapes: int) -> None:

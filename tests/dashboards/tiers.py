@@ -5,12 +5,10 @@ the GPUs, so there is no probe. `bare`: a machine without RDMA ports. `blind`: i
 """
 
 import tempfile
-import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from dashboards.boards import BOARDS
@@ -18,6 +16,7 @@ from dashboards.build import document
 from dashboards.parts import Dashboard, Panel, Stat
 from dashboards.sdk import WHY as REF
 from dashboards.why import SHORT, WHY
+from tests.dashboards.fleet import answering
 from tests.dashboards.grafana import Variables, asked, put_in
 from tests.dashboards.panels import panels_of
 from tests.dashboards.promserver import Prometheus, rules_every, scraping, serving
@@ -88,24 +87,8 @@ def _file(folder: Path, name: str, overlay: str) -> str:
 def scraped(folder: Path, found: Mapping[str, tuple[str, PageTemplate]]) -> Iterator[Prometheus]:
     """A real Prometheus with our rules scrapes these pages each three seconds; ends with the block."""
 
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            text = found[self.path.strip("/")][1].render(0, time.time())
-            self.send_response(200)
-            self.send_header("content-type", "text/plain; version=0.0.4")
-            self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            with suppress(BrokenPipeError):  # Prometheus ends, or has waited long enough.
-                self.wfile.write(text)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
     with ExitStack() as stack:
-        server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Page))
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        stack.callback(server.shutdown)
-        address = f"127.0.0.1:{server.server_port}"
+        address = stack.enter_context(answering(lambda node: found[node][1].render(0, time.time())))
         targets = [
             (address, {"cluster": cluster, "node": node, "__metrics_path__": f"/{node}"})
             for node, (cluster, _) in found.items()

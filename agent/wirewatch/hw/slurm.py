@@ -45,7 +45,7 @@ _REFUSALS = (
     (re.compile(r"denied|authentication|munge", re.IGNORECASE), Why.DENIED),
 )
 SCOPES = frozenset({"cluster", "pool", "rack", "stock"})
-"""What may hold in the brake of deploy/slurm."""
+"""Names of the units whose brake of deploy/slurm may hold."""
 
 
 def held_by(path: str) -> str:

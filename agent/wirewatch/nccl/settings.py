@@ -99,7 +99,7 @@ def slowing_settings(settings: Mapping[str, str], *, nvlink: bool = True) -> tup
 
 
 def is_shown(name: str, value: str, *, nvlink: bool = True) -> bool:
-    """Whether a figure of such a value, or how NCCL works, shows that a slowing setting slows."""
+    """Return whether a measured figure, or the way NCCL works, shows that this value slows a run."""
     slow = SLOWING[name]
     return slow.shown(value) and (nvlink or not slow.of_nvlink)
 

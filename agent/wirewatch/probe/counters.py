@@ -171,7 +171,7 @@ def nic_counts(sysfs: Sysfs) -> Mapping[tuple[str, str], int]:
 
 
 def is_congestion(kind: str) -> bool:
-    """Whether a counter of this name grows where a network is full, and says nothing of a fault."""
+    """Return whether this counter grows in a full network and is no sign of a fault."""
     return _CONGESTED.search(kind) is not None
 
 

@@ -101,7 +101,7 @@ class Brake:
         return Budget(scope, name, self._sizes[unit], limit, self._new[unit], self._stock[unit])
 
     def budgets(self) -> Iterator[Budget]:
-        """Of the cluster, of all pools and racks, in a lasting order."""
+        """List the tallies of the cluster, all pools and all racks, always in the same order."""
         yield self.budget(WHOLE)
         for unit in sorted(self._sizes.keys() - {WHOLE}, key=lambda one: (one[0].value, one[1])):
             yield self.budget(unit)

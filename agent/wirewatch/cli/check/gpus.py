@@ -1,7 +1,7 @@
 """A verdict for a job that holds some GPUs of a node: its list of GPUs, and the findings that count for it.
 
-What is not known counts: a list that cannot be read means the whole node, and so does a finding whose GPU is
-not known. deploy/slurm/gate.sh reads lists by the same rules, and tests/node/cli/test_gate_of_gpus.py holds
+The unknown counts: a list that cannot be read means the whole node, and a finding without a known GPU is
+each job's. deploy/slurm/gate.sh reads lists by the same rules, and tests/node/cli/test_gate_of_gpus.py holds
 both to one table.
 """
 
@@ -159,7 +159,7 @@ def _aside(others: Sequence[GpuVerdict], job: JobGpus) -> str:
 def named(text: str, gpus: Sequence[NodeGpu]) -> Positions:
     """The GPUs of a list with commas: numbers, ranges, UUIDs or their beginnings, PCI addresses, MIG devices.
 
-    Raises UnreadList where one of its names is of no GPU here, or may be of another.
+    Raises UnreadList where a name matches no GPU of this node, or may mean another GPU.
     """
     names = [name.strip(" \t") for name in text.split(",")]
     if names == [""]:
@@ -180,13 +180,13 @@ def _named(name: str, gpus: Sequence[NodeGpu]) -> Positions:
 
 
 def _fitting(low: str) -> Callable[[NodeGpu], bool]:
-    """Whether a GPU has this name, in small letters, which is no plain number."""
+    """Return the test whether a GPU has this name: lower case, and not a plain number."""
     if part := _PART.fullmatch(low):
         return lambda gpu: part[1] in {gpu.gpu, gpu.minor}
     if of_gpu := _MIG_OF_GPU.fullmatch(low):
         return lambda gpu: gpu.uuid.lower() == of_gpu[1]
     if _MIG.fullmatch(low):
-        # Whose it is, is not known: it is of a GPU that is split.
+        # The list does not say which GPU it is a part of: it may be any that is split.
         return lambda gpu: gpu.split is not False
     if address := _PCI.fullmatch(low):
         return lambda gpu: gpu.pci.lower() == f"{address[1] or '0000'}:{address[2]}"
