@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.node.daemon.process import FAST, Daemon
 from wirewatch.documents.verdictfile import VALID
@@ -76,8 +77,17 @@ class Times:
         return " | ".join([str(len(self.seconds)), *ms, str(self.missed)])
 
 
-def answered(command: list[str], said: Path, wanted: str) -> tuple[float, bool]:
-    """Seconds of one, and whether it said what it should, by the deadline."""
+class Answer(NamedTuple):
+    """How a process ended and what it printed, with its seconds on the clock and of the processor."""
+
+    status: int
+    text: str
+    clock: float
+    processor: float
+
+
+def ask(command: list[str], said: Path) -> Answer:
+    """Start a process without a shell or an interpreter of ours between, and wait for its end."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
@@ -85,10 +95,15 @@ def answered(command: list[str], said: Path, wanted: str) -> tuple[float, bool]:
     ]
     began = time.perf_counter()
     child = os.posix_spawnp(command[0], command, {"PATH": os.environ["PATH"]}, file_actions=actions)
-    _, status = os.waitpid(child, 0)
+    _, status, used = os.wait4(child, 0)
     took = time.perf_counter() - began
-    right = status == 0 and said.read_text("utf-8").startswith(wanted) and took < DEADLINE
-    return took, right
+    return Answer(status, said.read_text("utf-8"), took, used.ru_utime + used.ru_stime)
+
+
+def answered(command: list[str], said: Path, wanted: str) -> tuple[float, bool]:
+    """Seconds of an answer, and whether it said what it should, by the deadline."""
+    one = ask(command, said)
+    return one.clock, one.status == 0 and one.text.startswith(wanted) and one.clock < DEADLINE
 
 
 @contextmanager

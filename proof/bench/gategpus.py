@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proof.bench.gate import CORES, ROOT, SCRIPTS, SHELLS
+from proof.bench.gate import CORES, ROOT, SCRIPTS, SHELLS, Answer, ask
 from tests.node.daemon.process import FAST, Daemon
 
 PAGE = ROOT / "proof" / "bench" / "gategpus.md"
@@ -37,6 +37,12 @@ class Spent:
     clock: list[float] = field(default_factory=list)
     missed: int = 0
 
+    def add(self, answer: Answer) -> None:
+        self.clock.append(answer.clock * 1e3)
+        self.processor.append(answer.processor * 1e3)
+        own = "whole node counts" not in answer.text
+        self.missed += not (answer.status == 0 and answer.text.startswith("OK") and own)
+
     def row(self) -> str:
         def p99(values: Sequence[float]) -> float:
             return sorted(values)[round(len(values) * 0.99) - 1]
@@ -44,22 +50,6 @@ class Spent:
         both = (self.processor, self.clock)
         shown = [value for one in both for value in (statistics.median(one), p99(one))]
         return " | ".join([str(len(self.clock)), *(f"{one:.1f}" for one in shown), str(self.missed)])
-
-
-def ask(command: list[str], said: Path, spent: Spent) -> None:
-    """One answer, which must begin with OK and exit status 0."""
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, str(said), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-    ]
-    began = time.perf_counter()
-    child = os.posix_spawnp(command[0], command, {"PATH": os.environ["PATH"]}, file_actions=actions)
-    _, status, used = os.wait4(child, 0)
-    spent.clock.append((time.perf_counter() - began) * 1e3)
-    spent.processor.append((used.ru_utime + used.ru_stime) * 1e3)
-    told = said.read_text("utf-8")
-    spent.missed += not (status == 0 and told.startswith("OK") and "whole node counts" not in told)
 
 
 def questions(uuids: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
@@ -84,7 +74,7 @@ def measured(folder: Path, uuids: Sequence[str]) -> Mapping[str, Spent]:
     found = {name: Spent() for name in asked}
     for _ in range(MANY):
         for name, command in asked.items():
-            ask(command, folder / "said", found[name])
+            found[name].add(ask(command, folder / "said"))
     return found
 
 

@@ -12,7 +12,7 @@ LOCAL, MAPPED, GLOBAL = "fe80::1", "::ffff:10.0.0.1", "fd00::1"
 
 
 class Files:
-    """Files of one port, by their name below it."""
+    """Files of one port, by their name below it; GIDs need neither bytes nor links."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self.files = files
@@ -23,7 +23,7 @@ class Files:
         )
 
     def data(self, path: str) -> bytes | Absent:
-        raise NotImplementedError(path)
+        pytest.fail(f"a GID is text, and {path} was read as bytes")
 
     def entries(self, path: str) -> list[str] | Absent:
         return [name.rpartition("/")[2] for name in self.files if name.startswith("gids/")] or Absent(
@@ -31,7 +31,7 @@ class Files:
         )
 
     def link(self, path: str) -> str | Absent:
-        raise NotImplementedError(path)
+        pytest.fail(f"a GID is no link, and {path} was followed")
 
 
 def table(*gids: tuple[str, str]) -> dict[int, Gid]:
