@@ -115,7 +115,9 @@ def checked(body: str) -> None:
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_its_pods_and_its_configmap_are_as_kubernetes_has_them(version: str) -> None:
     config, job = list(yaml.safe_load_all(render(script(launcher="mpijob", image="an image"))))
-    kubernetes_validate.validate(config, version, strict=True)
+    assert config["kind"] == "ConfigMap"
+    kubernetes_validate.validate(config, version, strict=True)  # raises where a key is wrong
+    assert len(job["spec"]["mpiReplicaSpecs"]) == 2
     for name, replica in job["spec"]["mpiReplicaSpecs"].items():
         pod = {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name.lower()},

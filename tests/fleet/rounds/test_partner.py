@@ -74,6 +74,7 @@ def test_nothing_can_be_told_to_one_that_is_gone() -> None:
         b.connection.close()
         for _ in range(3):
             a.tell("too late")
+        assert heard(a) == "b has ended"
 
 
 def test_the_port_is_free_again_once_both_have_met() -> None:

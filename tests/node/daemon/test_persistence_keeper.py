@@ -30,20 +30,20 @@ ENTRY = Entry(
 )  # fmt: skip
 
 
-def keep(path: Path, steps: Sequence[tuple[Ledger, Ledger]], apart: float = 1.0) -> None:
-    """Ledgers that come so many seconds after each other, each with what the file then comes to hold."""
+def kept(path: Path, ledgers: Sequence[Ledger], apart: float = 1.0) -> Sequence[object]:
+    """Return what the file holds after each of these ledgers, which come so many seconds after each other."""
 
-    async def run() -> None:
-        clock = StillClock()
+    async def run() -> list[object]:
+        clock, found = StillClock(), list[object]()
         keeper = LedgerWriter(path, clock)
-        for ledger, expected in steps:
+        for ledger in ledgers:
             keeper.changed(ledger)
-            async with asyncio.timeout(HANGS):
-                while read_ledger(path, "b", 0.0) != expected:  # noqa: ASYNC110 - a file
-                    await asyncio.sleep(0.005)
+            await keeper.flush()
+            found.append(read_ledger(path, "b", 0.0))
             clock.seconds += apart
+        return found
 
-    asyncio.run(run())
+    return asyncio.run(run())
 
 
 def test_a_new_fault_is_written_at_once_and_what_counts_on_is_not(tmp_path: Path) -> None:
@@ -51,8 +51,7 @@ def test_a_new_fault_is_written_at_once_and_what_counts_on_is_not(tmp_path: Path
     active = empty.with_entry(ENTRY)
     counted = active.with_entry(replace(ENTRY, absent=30.0))
     over = active.with_entry(replace(ENTRY, stage=Stage.PROBATION))
-    steps = [(empty, empty), (active, active), (counted, active), (over, over)]
-    keep(tmp_path / "latches.json", steps)
+    assert kept(tmp_path / "latches.json", [empty, active, counted, over]) == [empty, active, active, over]
 
 
 def test_a_daemon_that_ends_waits_for_what_it_has_not_written(tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def test_what_could_not_be_written_is_written_once_there_is_room(
 def test_what_counts_on_is_written_now_and_then(tmp_path: Path) -> None:
     active = Ledger("b").with_entry(ENTRY)
     counted = active.with_entry(replace(ENTRY, absent=EVERY))
-    keep(tmp_path / "latches.json", [(active, active), (counted, counted)], apart=EVERY)
+    assert kept(tmp_path / "latches.json", [active, counted], apart=EVERY) == [active, counted]
 
 
 class Hanging(HeldFolder):

@@ -207,6 +207,7 @@ def test_the_end_of_a_small_answer_that_is_not_read_is_noticed() -> None:
             held = waiting(theirs, termios.TIOCOUTQ) + waiting(first, termios.FIONREAD)
         second.sendall(b"GET /?%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % (held + 30_000))
         await here.until_refused("slow", 2)
+        assert here.refused("slow") == 2
         first.close()
         second.close()
 

@@ -248,11 +248,16 @@ def test_a_job_that_closes_all_descriptors_is_alive(folder: Path) -> None:
         assert player.rings() == []
 
 
-def test_another_user_removes_or_renames_the_file(folder: Path) -> None:
+@pytest.mark.parametrize("name", [None, "renamed"])
+def test_another_user_removes_or_renames_the_file(folder: Path, name: str | None) -> None:
     with Player(folder) as player:
         player.do("init 5 0 1 1 2 0 -")
-        player.rings()[0].unlink()
+        (path,) = player.rings()
+        path.unlink() if name is None else path.rename(folder / name)
         player.all("call 5 0 1 0\n" + collective(channels=1) + "\n" + channel(0, 5, 9) + "finalize 5 0")
+        assert [one.name for one in folder.iterdir()] == ([] if name is None else [name])
+        player.do("init 5 1 1 1 2 0 -")
+        assert len(player.rings()) == 1
 
 
 @pytest.mark.parametrize("raw", ["", " raw"])
