@@ -225,12 +225,12 @@ def test_launchers_get_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_many_groups_share_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "n.toml"
-    path.write_text('[[nodes]]\nnames = "n[0001-2000]"\ngpus = 8\nproduct = "H100"\nhealth = "ok"\n')
-    code, text = answer(capsys, "--nodes", str(path), "--tp", "4", "--replicas", "3001")
+    path.write_text('[[nodes]]\nnames = "n[001-400]"\ngpus = 8\nproduct = "H100"\nhealth = "ok"\n')
+    code, text = answer(capsys, "--nodes", str(path), "--tp", "4", "--replicas", "601")
     assert code == 0
     assert len(text.splitlines()) < 40
-    assert "n[0001-1500]" in text
-    assert "   1500      3000  0-3 | 4-7          n[0001-1500]" in text.splitlines()
+    assert "n[001-300]" in text
+    assert "    300       600  0-3 | 4-7          n[001-300]" in text.splitlines()
     assert (
         len(answer(capsys, "--nodes", str(path), "--tp", "4", "--replicas", "40", "--all")[1].splitlines())
         > 50

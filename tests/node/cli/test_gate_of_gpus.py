@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.cli.checks import check
-from tests.node.cli.gatefile import GATE, HERE, SHELLS, SOCKET, Gated, gate, written
+from tests.node.cli.gatefile import GATE, HERE, SHELLS, SOCKET, Gated, asked, gate, written
 from tests.node.cli.replies import finding, health, reply, server
+from tests.node.cli.test_check_overlays import checked
 from wirewatch.catalogue import rules
 from wirewatch.cli.check.answer import Terms, line, nothing
 from wirewatch.cli.check.daemon import StaleAnswer, grounds_of
@@ -171,11 +172,11 @@ def said(document: dict[str, Any], job: JobGpus, fail_on: frozenset[Health] | No
 
 
 def both(file: Path, document: dict[str, Any], listed: str | None, fail_on: str | None = None) -> Gated:
-    """What both say, which must be the same in each shell, of a file that is new for each."""
+    """What both say, which must be the same in each shell that is asked, of a file that is new for each."""
     expected = said(document, JobGpus(listed), FAIL_ON[fail_on])
     options = [*(("--without-gpus",) if listed is None else ("--gpus", listed))]
     options += ["--fail-on", fail_on] if fail_on else []
-    for shell in HERE:
+    for shell in asked(*options):
         assert gate(written(file, document), *options, shell=shell) == expected, (listed, fail_on, shell)
     return expected
 
@@ -463,20 +464,20 @@ def test_rules_of_several_gpus_are_rules() -> None:
 
 @pytest.mark.parametrize("overlay", ["nvlink-link-down", "gpu-lost", "xid-79", "straggler-source"])
 def test_a_fault_of_a_gpu_of_a_recording_leaves_the_others(overlay: str) -> None:
-    whole = check("--replay", "demo-dgx-h200", "--overlay", overlay, "--json").document
-    sick = {one["subject"]["gpu"] for one in whole["findings"] if one["health"] == "failed"}
-    assert len(sick) == 1
-    others = ",".join(str(n) for n in range(8) if str(n) not in sick)
-    assert check("--replay", "demo-dgx-h200", "--overlay", overlay, "--gpus", others).code == 0
-    assert check("--replay", "demo-dgx-h200", "--overlay", overlay, "--gpus", *sick).code == 2
+    grounds = checked(overlay).grounds
+    (sick,) = {one.subject["gpu"] for one in grounds.findings if one.health == "failed"}
+    others = ",".join(str(n) for n in range(8) if str(n) != sick)
+    assert [
+        answer_for(JobGpus(listed), grounds, Terms(None), time.time()).code for listed in (others, sick)
+    ] == [0, 2]
 
 
 @pytest.mark.parametrize("overlay", ["gpu-missing", "sxid-fatal", "ib-device-gone", "probe-slow"])
 def test_a_fault_that_is_no_single_gpus_counts_for_every_job(overlay: str) -> None:
-    whole = check("--replay", "demo-dgx-h200", "--overlay", overlay)
+    whole = checked(overlay)
     assert whole.code > 1
     for listed in ("0", "7"):
-        assert check("--replay", "demo-dgx-h200", "--overlay", overlay, "--gpus", listed).code == whole.code
+        assert answer_for(JobGpus(listed), whole.grounds, Terms(None), time.time()).code == whole.code
 
 
 def test_a_slow_pair_names_its_other_end() -> None:
