@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.hw.unixserver import Behaviour, Listen, drain, listening, says
 from tests.patience import HANGS
 from tests.rows import each
@@ -280,7 +281,7 @@ def test_who_finds_a_queue_waits_his_turn(tmp_path: Path) -> None:
         thread.join(SOON)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(answer=st.binary(max_size=80) | st.binary(max_size=40).map(lambda rest: GOOD[:30] + rest))
 def test_whatever_is_answered_it_is_an_answer_or_none(listen: Listen, answer: bytes) -> None:
     path = listen(says(answer))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.lab.study import printed
 from tests.lab.study.jobs import DrawnJob
 from tests.lab.study.test_judge import of_busbw
@@ -275,7 +276,7 @@ def test_parts_never_sum_up_to_more_than_the_loss(
     assert [one.limit for one in parts] == sorted((one.limit for one in parts), key=lambda one: -(one or 0))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(125))
 @given(st.lists(st.integers(0, 7), min_size=64, max_size=64), st.sampled_from([12.5e9, 25e9, 50e9]))
 def test_a_ring_held_by_drawn_nics_is_explained_whole(nics: list[int], rate: float) -> None:
     """The rate of a ring follows from the drawn NICs alone: from that with the most channels one way."""

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.disks import fill, small_disk
+from tests.examples import examples
 from tests.node.core.strategies import JSON
 from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Health, OperatorNote, Subject
@@ -111,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("latches")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(LEDGERS)
 def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
     assert save_ledger(folder / "any.json", ledger, AT) == ""
@@ -119,7 +120,7 @@ def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
     assert aside(folder / "any.json") == []
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(100))
 @given(st.text(max_size=8))
 def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path, words: str) -> None:
     text = words + "\ud83d"
@@ -208,7 +209,7 @@ def test_keys_that_a_later_agent_adds_are_no_harm(path: Path) -> None:
     assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(400))
 @given(st.integers(0, len(SAVED) - 1))
 def test_cut_short_anywhere_it_is_set_aside(folder: Path, length: int) -> None:
     place = folder / f"cut-{length}"
@@ -218,7 +219,7 @@ def test_cut_short_anywhere_it_is_set_aside(folder: Path, length: int) -> None:
     corrupt(place / "latches.json", SAVED[:length], "")
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(400))
 @given(
     st.binary(max_size=60)
     | JSON.map(lambda value: json.dumps(value).encode())

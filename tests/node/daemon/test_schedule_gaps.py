@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.daemon.test_schedule import collector, run
 from tests.patience import HANGS
 from tests.rows import each
@@ -174,7 +175,7 @@ SECONDS = st.lists(st.floats(0.001, 0.4), min_size=1, max_size=7)
 HANGING = st.lists(st.floats(0.001, 6.0), min_size=1, max_size=7)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(150))
 @given(SECONDS, SECONDS, st.floats(7.0, 60.0), st.floats(10.0, 120.0))
 def test_a_run_keeps_its_distance_and_others_are_as_if_it_were_not_there(
     lane: list[float], probe: list[float], every: float, looks: float
@@ -208,7 +209,7 @@ def test_with_the_usual_intervals_there_is_a_window_every_seven_and_a_half_secon
     assert len(made.began["nvlink"]) == LONG // 15
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(150))
 @given(HANGING, st.lists(st.floats(0.0, LONG), max_size=12))
 def test_neither_a_lane_that_is_held_up_nor_a_kick_brings_them_together(
     lane: list[float], kicks: list[float]

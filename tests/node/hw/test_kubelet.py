@@ -19,6 +19,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.probe.test_gate_allocations import UIDS, logs, tree
 from tests.patience import HANGS
 from tools import podresources
@@ -295,7 +296,7 @@ def test_bytes_that_are_no_list_of_pods_are_malformed(at: Path, data: bytes) -> 
         assert absent(at).why is Why.MALFORMED
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_any_bytes_are_pods_or_malformed(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:

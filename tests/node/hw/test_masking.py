@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.hw.masks import mask
 from tests.rows import each
 from wirewatch.core.ports import Answer
@@ -65,7 +66,7 @@ def nodes(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[str], list[int]]:
     return draw(st.permutations(rows)), secrets, numbers
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(nodes())
 def test_no_secret_survives_anywhere(node: tuple[list[dict[str, Any]], list[str], list[int]]) -> None:
     rows, secrets, numbers = node
@@ -73,7 +74,7 @@ def test_no_secret_survives_anywhere(node: tuple[list[dict[str, Any]], list[str]
     assert [s for s in [*secrets, *map(str, numbers)] if s in text] == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(nodes())
 def test_masking_replaces_like_by_like_everywhere(
     node: tuple[list[dict[str, Any]], list[str], list[int]],
@@ -90,7 +91,7 @@ def test_masking_replaces_like_by_like_everywhere(
         assert answer_to(masked, f"Structure({number})") == {"list": [{"of": stands[secret]}]}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(nodes())
 def test_masking_leaves_the_rows_it_was_given_as_they_are(
     node: tuple[list[dict[str, Any]], list[str], list[int]],

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.page.pages import Strict, html_of
 from tests.node.page.states import state
 from wirewatch.page.content import PageContent
@@ -62,7 +63,7 @@ def test_a_hostile_name_is_shown_as_it_is() -> None:
     assert found.all("script") == []
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(st.text(st.characters(codec=None), max_size=40))
 @example("`")
 @example("a`b`c`d")

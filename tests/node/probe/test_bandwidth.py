@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.busbw.nodes import A100, B200, H100, H200
 from tests.node.probe.drawn import OFF, bridged_pair, drawn, gloo, on_pcie, on_switch, two_islands
 from tests.rows import each
@@ -88,7 +89,7 @@ def test_ten_times_too_slow_is_failed_whatever_the_product(
 
 
 @given(st.floats(0.005, 0.12))
-@settings(max_examples=20)
+@settings(max_examples=examples(100))
 def test_no_speed_far_below_the_wire_is_healthy(speed: float) -> None:
     assert healths(after(speeds(UNKNOWN, speed, speed))) == {"probe.implausible": Health.FAILED}
 

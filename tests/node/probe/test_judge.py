@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.probe.drawn import OFF, drawn, gloo, on_pcie, on_switch, probe_findings, two_islands
 from tests.rows import each
 from tests.support import EPOCH
@@ -177,7 +178,7 @@ def test_what_was_wrong_stays_wrong_while_nothing_can_be_probed(told: list[Probe
 NODES = (TWO, on_switch(4), on_switch(8), on_switch(8, settings={}), two_islands(), on_pcie(4))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(250))
 @given(
     st.sampled_from(NODES),
     st.lists(st.lists(st.floats(0.93, 1.07), min_size=1, max_size=9), max_size=12),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.probe.drawn import of_order
 from tests.node.probe.sharednode import BOOT, SharedNode
 from wirewatch.core.ports import Hardware
@@ -139,7 +140,7 @@ def times(memory: ProbeMemory) -> list[float]:
     return [-1.0 if mono is None else mono for mono in (memory.last_mono, memory.tried_mono)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(200))
 @given(st.lists(MOVES, max_size=10))
 def test_own_and_others_in_any_order_give_the_memory_of_all_own(moves: Sequence[Move]) -> None:
     with tempfile.TemporaryDirectory() as folder:

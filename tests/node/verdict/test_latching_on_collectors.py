@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.collectors.test_every_collector import FAULTS, OWN, PATTERNS, STANDING
 from tests.node.collectors.test_overlays import TABLE
 from tests.node.verdict.drawn import D, F, collector_of
@@ -220,7 +221,7 @@ CODES = st.sampled_from([4, 10, 999])
 """Not those by which the driver calls a GPU lost: that is a fault."""
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(120))
 @given(
     st.sampled_from(sorted(STANDING)),
     st.lists(st.tuples(PATTERNS, FAULTS), min_size=1, max_size=3),
@@ -284,7 +285,7 @@ def test_files_that_cannot_be_read_after_a_restart_repair_no_port(
     assert node.poll(times=6).health is D
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(150))
 @given(st.lists(st.lists(st.tuples(PATTERNS, CODES), max_size=2), min_size=1, max_size=4), st.data())
 def test_readings_that_are_lost_make_a_healthy_node_never_failed(
     folder: Path, losses: list[list[tuple[str, int]]], data: st.DataObject

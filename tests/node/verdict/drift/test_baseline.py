@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.verdict.drift.drawn import (
     A100_CARD,
     BOXES,
@@ -425,7 +426,7 @@ OTHERS: tuple[Edit, ...] = (gpu_moved, clustering, nic_new, driver, gpu_replaced
     st.sampled_from(LOSSES[:4]),
     st.integers(1, 2**16),
 )
-@settings(max_examples=50)
+@settings(max_examples=examples(250))
 def test_one_more_loss_never_makes_it_better(
     losses: list[Edit], others: list[Edit], more: Edit, seed: int
 ) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.node.collectors.drawn import Files
 from tests.node.verdict.drift.drawn import BOXES, Box, bridged, meshed, renumbered, uuid
 from tests.node.verdict.drift.edits import Make
@@ -334,7 +335,7 @@ FAULTS = st.lists(st.tuples(st.integers(0, 7), st.sampled_from(OF_ONE)), max_siz
 
 @example([(3, OF_ONE[0]), (3, ("Field(165,*)", "set", 0))], [])
 @example([], [(0, ("MigMode()", "code", 999)), (0, ("Field(165,*)", "set", 0))])
-@settings(max_examples=60)
+@settings(max_examples=examples(300))
 @given(FAULTS, FAULTS)
 def test_no_faults_make_a_change_of_a_part_that_is_not_read(
     before: list[tuple[int, Fault]], after: list[tuple[int, Fault]]
