@@ -20,7 +20,7 @@ SCRAPE = 15
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
 
-each_alert = pytest.mark.parametrize("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
+each_alert = each("alert", alerts(), ids=lambda one: f"{one.name}-{one.severity}")
 
 
 def test_there_are_rules() -> None:

@@ -81,7 +81,7 @@ def made() -> frozenset[str]:
     return frozenset(rules.patterns(rules.sources()))
 
 
-each_entry = pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.title)
+each_entry = each("entry", entries(), ids=lambda entry: entry.title)
 
 
 def test_every_rule_has_one_entry_and_every_entry_a_rule() -> None:

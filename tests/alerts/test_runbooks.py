@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
 
 from dashboards.runbook import code, entries
 from tests.alerts.coverage import EXAMPLES, known_rules, levels_of, selection
@@ -18,7 +17,7 @@ SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
 PAGES = sorted(path for path in RUNBOOKS.glob("*.md") if not path.name.startswith("README"))
 WIREWATCH = re.compile(r"(?<!`)`(wirewatch [^`]+)`|^ *(wirewatch [a-z].*)$", re.MULTILINE)
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+each_page = each("page", PAGES, ids=lambda path: path.stem)
 
 
 def test_each_alert_has_a_page_and_each_page_an_alert() -> None:

@@ -8,6 +8,7 @@ from proof.hardware.predicted import LIMITS, judged
 from proof.lab import fourgpus
 from proof.lab.times import LARGE, LARGE_LIMIT, LIMIT, Trial, by_size, summary, trials, two
 from proof.lab.twogpus import WITH, WITHOUT, predicted, table
+from tests.rows import each
 from wirewatch.busbw.curves import CURVES, table_of
 from wirewatch.core.probe import MIB, OPS
 from wirewatch_lab.advice.times.estimate import LAUNCHES
@@ -31,7 +32,7 @@ def name(trial: Trial) -> str:
     return f"{trial.truth.op}-{trial.truth.ranks}-{trial.truth.launch}-by-{trial.given}"
 
 
-@pytest.mark.parametrize("trial", TRIALS, ids=name)
+@each("trial", TRIALS, ids=name)
 def test_every_size_is_within_fifteen_per_cent_and_large_ones_within_ten(trial: Trial) -> None:
     errors = trial.errors
     assert errors

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.rows import each
 from tools import figures
 
 README = "README.md"
@@ -17,12 +18,12 @@ def test_what_is_allowed_is_still_there() -> None:
     assert list(figures.unused()) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "figure",
     ["20 of 20", "0.44 %", "99.5%", "1,234 GB/s", "-3", "12 ms", "3 times", "two minutes", "half a second",
      "ten percent", "35 MiB", "128"],
 )  # fmt: skip
-@pytest.mark.parametrize("name", [README, PAGE])
+@each("name", [README, PAGE])
 def test_a_made_up_figure_is_found(name: str, figure: str) -> None:
     assert list(figures.loose(name, f"# Title\n\nIt takes {figure} here.\n"))
 

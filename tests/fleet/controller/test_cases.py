@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from tests.brakes import CASES, NODES, POOLS, RACKS, BrakeCase, Now
 from tests.fleet.controller.drawn import NOW, OTHERS, OURS, POOL, RACK, SKU, apply, mark, raw, settings
+from tests.rows import each
 from wirewatch.config import BudgetSection
 from wirewatch_fleet.controller.decide import decide, patch_of
 from wirewatch_fleet.controller.node import MARK, node_of
@@ -44,8 +43,8 @@ def whose(document: dict[str, Any], found: Now) -> Now | None:
     return found if now.unschedulable or any(taint.raw != SKU for taint in now.taints) else None
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("act", ["taint", "cordon"])
+@each("case", CASES, ids=lambda case: case.name)
+@each("act", ["taint", "cordon"])
 def test_the_brake_leaves_nodes_as_the_table_says(case: BrakeCase, act: str) -> None:
     ours = settings(act=act, budget=BudgetSection(**case.shares._asdict()))
     fleet = {}

@@ -258,8 +258,8 @@ def test_nvls_is_of_its_own_reference_and_ring_of_its_own() -> None:
     assert busbw("all_reduce", 8, GIB, ring.seconds) == pytest.approx(359e9)
 
 
-@pytest.mark.parametrize("op", PRIMITIVES)
-@pytest.mark.parametrize("machine", ["8xH100", "8xB200", "8xA100-SXM4-80GB"])
+@each("op", PRIMITIVES)
+@each("machine", ["8xH100", "8xB200", "8xA100-SXM4-80GB"])
 def test_all_nine_have_a_time_and_what_has_no_reference_says_so(machine: str, op: str) -> None:
     found = known(CollectiveTimes(described(machine)).estimate(op, Ranks(8), 64 * MIB))
     assert found.seconds > 0

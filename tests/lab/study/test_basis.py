@@ -9,6 +9,7 @@ from tests.lab.study import printed
 from tests.lab.study.printed import Job, Written
 from tests.lab.study.test_nccltests import read
 from tests.recorded import STUDIES
+from tests.rows import each
 from wirewatch.busbw.formulas import factor
 from wirewatch.busbw.profiles import NetworkKind
 from wirewatch.core.probe import MIB
@@ -100,7 +101,7 @@ def test_a_machine_or_network_that_is_named_answers_the_question(
     assert (done.exit_code, done.stdout[: len(first)]) == (code, first)
 
 
-@pytest.mark.parametrize(
+@each(
     ("product", "table", "said", "health"),
     [
         (H100, FAST, (EFA,), OK),
@@ -133,7 +134,7 @@ def test_the_network_of_a_log_decides(
     assert found.asks is (health is UNKNOWN)
 
 
-@pytest.mark.parametrize(
+@each(
     ("product", "ranks", "table", "health"),
     [
         ("NVIDIA L40S", 8, {16: 14, 1024: 14.3}, OK),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.rows import each
 from wirewatch.busbw.formulas import FACTORS, factor
 from wirewatch.busbw.profiles import (
     LATENCY,
@@ -84,7 +85,7 @@ def ratios(
     return found
 
 
-@pytest.mark.parametrize("run", HEALTHY, ids=lambda run: run[0])
+@each("run", HEALTHY, ids=lambda run: run[0])
 def test_healthy_public_runs_are_not_slow(run: Run) -> None:
     for ratio, within in ratios(*run[1:]):
         if run[0].startswith("32 H100"):
@@ -113,8 +114,8 @@ def test_a_table_is_what_is_expected_of_its_own_nodes(profile: NetworkProfile) -
     assert not isinstance(between, Absent)
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda one: one.name)
-@pytest.mark.parametrize("nodes", [2, 3, 8, 16])
+@each("profile", PROFILES, ids=lambda one: one.name)
+@each("nodes", [2, 3, 8, 16])
 def test_expected_grows_with_the_message_and_is_never_above_what_is_possible(
     profile: NetworkProfile, nodes: int
 ) -> None:
@@ -155,7 +156,7 @@ def test_rings_send_more_and_switches_that_add_up_less() -> None:
     assert most_between(NDR, ALL_REDUCE, ring) == pytest.approx(NDR.rate)
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda one: one.name)
+@each("profile", PROFILES, ids=lambda one: one.name)
 def test_one_gpu_of_each_of_two_nodes_sends_all_of_a_message(profile: NetworkProfile) -> None:
     """Trees of two nodes send half as much only where GPUs of a node share the work."""
     due = expect_between(profile, ALL_REDUCE, NodeGroup(2, 1, "Ampere", math.inf), 1 << 34)

@@ -482,8 +482,8 @@ def test_an_action_of_next_year_is_a_word_that_the_table_does_not_have() -> None
     )
 
 
-@pytest.mark.parametrize("number", [144, 145, 146, 147, 148, 149, 150])
-@pytest.mark.parametrize(
+@each("number", [144, 145, 146, 147, 148, 149, 150])
+@each(
     ("word", "severity"),
     [
         ("Fatal", Severity.FATAL),

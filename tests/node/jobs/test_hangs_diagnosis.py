@@ -401,7 +401,7 @@ ASYMMETRIC, SUSPECTED = HangKind.ASYMMETRIC, HangKind.SUSPECTED
 LISTENS = (RasListener("127.0.0.1:28028", UID, 7, open=False),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "comms", "but", "limit", "kind"),
     [
         ("who is late is seen to sleep", [counted("0xa", 300, 299)], {"loads": SLEEPY}, 0.0, ASYMMETRIC),

@@ -278,7 +278,7 @@ def stat(faults: int, *times: int) -> str:
     return f"1 (x) R 77 77 77 0 -1 0 5 6 {faults} 8 {' '.join(map(str, times))}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "texts", "process"),
     [
         ("as it is", {}, {"state": "R", "inner": INNER, "uid": UID, "files": 0}),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.node.jobs.ringjobs import AROUND, topology, uuid
+from tests.rows import each
 from wirewatch.busbw.expected import expect
 from wirewatch.busbw.formulas import RING, busbw, factor
 from wirewatch.core.probe import ALL_GATHER, ALL_REDUCE, BROADCAST, MIB, REDUCE_SCATTER, Conditions
@@ -58,7 +59,7 @@ def reached(row: dict[str, Any], seconds: str = "best_us") -> float:
     return got / expected(row["ranks"], row["op"], row["bytes"])
 
 
-@pytest.mark.parametrize("row", [row for row in MEASURED if row["how"] == "series"], ids=str)
+@each("row", [row for row in MEASURED if row["how"] == "series"], ids=str)
 def test_collectives_in_a_row_reach_what_is_expected(row: dict[str, Any]) -> None:
     assert reached(row) == pytest.approx(1.0, rel=0.005)
     assert 0.85 < reached(row, "median_us") <= 1.001

@@ -323,8 +323,8 @@ def test_nothing_is_wrong_with_a_healthy_node(name: str) -> None:
     assert probe_findings(HEALTHY[name], DEFAULTS) == ()
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-@pytest.mark.parametrize("outcome", ["preempted", "failed", "timeout", "garbage", "stuck", "out_of_memory"])
+@each("name", HEALTHY)
+@each("outcome", ["preempted", "failed", "timeout", "garbage", "stuck", "out_of_memory"])
 def test_a_probe_that_was_broken_off_finds_no_speed_wrong(name: str, outcome: Outcome) -> None:
     slow = replace(HEALTHY[name], outcome=outcome)
     assert not {"probe.busbw", "probe.wrong_data", "probe.nvls"} & set(found(slow))

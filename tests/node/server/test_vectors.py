@@ -2,16 +2,15 @@
 
 import asyncio
 
-import pytest
-
 from proof.siege.alone import echo
 from proof.siege.vectors import VECTORS, Vector, answered
 from tests.node.server.port import Port
+from tests.rows import each
 from wirewatch.server.connections import Bounds
 from wirewatch.server.sockets import tcp
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda one: one.name)
+@each("vector", VECTORS, ids=lambda one: one.name)
 def test_a_request_has_the_statuses_that_are_wanted(vector: Vector) -> None:
     with tcp("127.0.0.1", 0) as listening:
 

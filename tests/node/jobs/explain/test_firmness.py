@@ -26,6 +26,7 @@ from tests.node.jobs.explain.drawn import (
     watched,
 )
 from tests.node.jobs.ledgerlooks import Looks, idle, pid, sight, spinning, works
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.evidence import (
     NOT_WATCHED,
@@ -165,7 +166,7 @@ CASES: Mapping[str, tuple[JobEvidence, Wall, Certainty, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_an_answer_is_as_firm_as_its_evidence(case: str) -> None:
     seen, wall, certainty, said = CASES[case]
     answer = decide(seen)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.node.jobs.explain.drawn import NOW, evidence, gpus, job
+from tests.rows import each
 from wirewatch.core.types import Absent, Why
 from wirewatch.jobs.explain.evidence import Certainty, JobAnswer, Wall
 from wirewatch.jobs.explain.held import HOLD, HeldAnswer, HeldAnswers, held, job_key
@@ -50,7 +50,7 @@ def lines(*answers: tuple[float, JobAnswer]) -> list[str]:
     return shown
 
 
-@pytest.mark.parametrize(
+@each(
     ("guard", "answers", "shown"),
     [
         ("it stays until it is 15 s old", [(0, LATE), (2, HOST), (14.9, HOST), (15, HOST)],

@@ -19,6 +19,7 @@ from tests.node.jobs.explain.drawn import (
     row,
     slow,
 )
+from tests.rows import each
 from wirewatch.core.types import Absent, Why, value_or
 from wirewatch.jobs.explain.evidence import (
     NOT_WATCHED,
@@ -224,8 +225,8 @@ def test_of_what_is_not_judged_nobody_says_that_nobody_waits() -> None:
     assert any(TimesDoubt.UNSEEN.value in doubt for doubt in answer.doubts)
 
 
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
-@pytest.mark.parametrize("source", EvidenceSource)
+@each("cause", CAUSES, ids=lambda cause: cause.__name__)
+@each("source", EvidenceSource)
 def test_a_missing_source_never_makes_it_surely_healthy(
     cause: Callable[[], JobEvidence], source: EvidenceSource
 ) -> None:
