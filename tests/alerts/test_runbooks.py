@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import click
+import pytest
 
 from dashboards.runbook import code, entries
 from tests.alerts.coverage import EXAMPLES, known_rules, levels_of, selection
@@ -94,7 +95,7 @@ def _slug(head: str) -> str:
     return re.sub(r"[^a-z0-9_ -]", "", head.lower()).replace(" ", "-")
 
 
-@each_page
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_a_page_leads_to_the_entry_of_each_finding_that_its_alert_reports(page: Path) -> None:
     text = page.read_text("utf-8")
     for alert in (one for one in alerts() if one.name == page.stem):

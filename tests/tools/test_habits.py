@@ -67,6 +67,12 @@ def test_each_decision_has_a_number_and_a_topic_and_stands_in_the_index() -> Non
     assert [name for name, slug in slugs.items() if name != f"{slug}.md"] == []
 
 
+def test_a_property_has_its_share_of_examples() -> None:
+    """A number alone is the same for a change and before a release (tests/examples.py)."""
+    texts = {path: path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [str(path) for path, text in texts.items() if re.search(r"max_examples=\d", text)] == []
+
+
 def test_what_make_test_runs_imports_no_package_that_dev_leaves_out() -> None:
     """CI installs every extra, so that only a fresh clone would show it."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from tests.support import StillClock
@@ -35,6 +36,10 @@ COUNTERS = (
     "port_xmit_wait",
 )  # fmt: skip
 HW_COUNTERS = ("rnr_nak_retry_err", "local_ack_timeout_err", "np_cnp_sent", "lifespan")
+
+
+written = cache(str)
+"""The text of a question, of which there are few and which are asked often."""
 
 
 @dataclass
@@ -199,8 +204,9 @@ class Gpus:
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
         missing = Absent(Why.UNSUPPORTED, "not supported by this device", 3)
-        self.put.update(str(question) for question in questions)
-        return [Answer(self.table.get((gpu, str(q)), missing)) for q in questions]
+        texts = [written(question) for question in questions]
+        self.put.update(texts)
+        return [Answer(self.table.get((gpu, text), missing)) for text in texts]
 
     def seek(self) -> None:
         self.sought += 1
