@@ -1,6 +1,6 @@
 """The verdict in words, the cards and the notices, by findings drawn by hand."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,52 +43,47 @@ def waiting(*names: str) -> PageContent:
 @each(
     ("why", "told", "reason"),
     [
-        ("one", lambda: content("failed", ONE), "GPU 2: inactive."),
-        ("two", lambda: content("failed", ONE, ONE), "GPU 2: inactive. And 1 more finding."),
+        ("one", content("failed", ONE), "GPU 2: inactive."),
+        ("two", content("failed", ONE, ONE), "GPU 2: inactive. And 1 more finding."),
         (
             "worse and better",
-            lambda: content("failed", ONE, replace(ONE, health="degraded", evidence="slow")),
+            content("failed", ONE, replace(ONE, health="degraded", evidence="slow")),
             "GPU 2: inactive. And 1 more finding.",
         ),
         (
             "better and worse",
-            lambda: content("failed", replace(ONE, health="degraded", evidence="slow"), ONE),
+            content("failed", replace(ONE, health="degraded", evidence="slow"), ONE),
             "GPU 2: inactive. And 1 more finding.",
         ),
-        (
-            "the part is named",
-            lambda: content("failed", replace(ONE, evidence="GPU 2 is hot")),
-            "GPU 2 is hot.",
-        ),
-        ("of the node", lambda: content("failed", replace(ONE, subject={})), "The node: inactive."),
+        ("the part is named", content("failed", replace(ONE, evidence="GPU 2 is hot")), "GPU 2 is hot."),
+        ("of the node", content("failed", replace(ONE, subject={})), "The node: inactive."),
         (
             "blind as a whole",
-            lambda: content("unknown", replace(BLIND, same_cause=[SAME])),
+            content("unknown", replace(BLIND, same_cause=[SAME])),
             "Cannot be read now (no answer): gpu, nvlink.",
         ),
         (
             "a part that is blind",
-            lambda: content("unknown", replace(BLIND, subject={"gpu": "2"})),
+            content("unknown", replace(BLIND, subject={"gpu": "2"})),
             "GPU 2: no answer.",
         ),
         (
             "the node, and not blind",
-            lambda: content("unknown", replace(BLIND, rule="gpu.odd")),
+            content("unknown", replace(BLIND, rule="gpu.odd")),
             "The node: no answer.",
         ),
-        ("not polled yet", lambda: waiting("gpu", "xid"), "Not polled yet: gpu, xid."),
-        ("nothing is watched", waiting, "Nothing on this node is watched."),
-        ("nothing wrong", lambda: content("ok"), "No fault is found in anything that is watched."),
+        ("not polled yet", waiting("gpu", "xid"), "Not polled yet: gpu, xid."),
+        ("nothing is watched", waiting(), "Nothing on this node is watched."),
+        ("nothing wrong", content("ok"), "No fault is found in anything that is watched."),
         (
             "set aside",
-            lambda: content("ok", every=[ASIDE]),
+            content("ok", every=[ASIDE]),
             "No finding counts: an operator acknowledged or suppressed 1 finding.",
         ),
     ],
 )
-def test_the_worst_is_said_in_a_line(why: str, told: Callable[[], PageContent], reason: str) -> None:
-    """Contents are made when the test runs, since every worker collects it."""
-    assert verdict(told()).reason == reason, why
+def test_the_worst_is_said_in_a_line(why: str, told: PageContent, reason: str) -> None:
+    assert verdict(told).reason == reason, why
 
 
 @pytest.mark.parametrize(
