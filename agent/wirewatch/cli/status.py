@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.check.answer import HEALTHS
 from wirewatch.cli.check.command import Work
 from wirewatch.cli.check.daemon import WrongAnswer, asked_socket, driver_is_here, read_status
 from wirewatch.cli.groups import examples
@@ -21,8 +21,9 @@ from wirewatch.cli.orders import ANOTHER_VERSION, body_or_reason
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
+from wirewatch.core.exits import exit_of
 from wirewatch.core.statistics import grouped
-from wirewatch.core.types import Subject, Unusable
+from wirewatch.core.types import Subject, Unanswered
 from wirewatch.documents.health import (
     GpuStatus,
     HeadlineProbe,
@@ -76,20 +77,21 @@ def status(
         click.echo(json.dumps(asdict(document), indent=1, ensure_ascii=False))
     else:
         click.echo("\n".join(_text(document, terminal_width())))
-    context.exit(EXIT[HEALTHS[document.health]])
+    context.exit(exit_of(HEALTHS[document.health]))
 
 
 def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
     """By the daemon or a demo; else by a poll of our own, unless a socket was named.
 
-    Raises Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
+    Raises Unusable: the configuration cannot be used. Raises Unanswered: nothing answers at
+    the socket that was named.
     """
     path = asked_socket(socket, config)
     found = _asked(path, demo=path == demo_path())
     if not isinstance(found, str):
         return found
     if socket is not None:
-        raise Unusable(found)
+        raise Unanswered(found)
     hint = "" if driver_is_here() else "; no NVIDIA driver is here: `wirewatch demo` shows a node with GPUs"
     return _polled(config, f"read once by this command, since no daemon answers: {found}{hint}")
 
@@ -153,7 +155,8 @@ class StatusLine:
 def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     """All lines, the verdict first."""
     ready = "a job may start" if document.job_ready else "no job may start"
-    yield StatusLine(document.health.upper(), ready, document.health)
+    on = f"; on {document.host}" if document.host else ""
+    yield StatusLine(document.health.upper(), f"{ready}{on}", document.health)
     if document.why:
         yield StatusLine("", document.why, "quiet")
     yield _gpus(document)
@@ -294,7 +297,7 @@ def _findings(document: StatusDocument) -> Iterator[StatusLine]:
     head = "findings"
     for one in document.findings[:SHOWN]:
         stage = "" if one.stage == "live" else f" ({one.stage})"
-        quiet = one.stage in {"acknowledged", "suppressed"}
+        quiet = one.stage in {"repaired", "suppressed"}
         text = f"{one.health.upper()} {one.rule} {Subject.of(one.subject)}{stage}: {one.evidence}"
         yield StatusLine(head, text, "quiet" if quiet else one.health)
         head = ""

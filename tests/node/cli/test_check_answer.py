@@ -27,8 +27,6 @@ from wirewatch.cli.check.answer import (
     document,
     line,
     nothing,
-    plain,
-    shortened,
 )
 from wirewatch.cli.check.daemon import (
     BusyDaemon,
@@ -40,6 +38,7 @@ from wirewatch.cli.check.daemon import (
     read_health,
 )
 from wirewatch.client import NoAnswer
+from wirewatch.core.answer import plain, shortened
 from wirewatch.core.types import LEVELS, Health, OperatorNote, Unusable
 from wirewatch.core.words import short_span
 from wirewatch.documents.health import (
@@ -461,7 +460,7 @@ findings = st.builds(
     action=texts,
     since=st.floats(0, 2e9),
     id=texts,
-    stage=st.sampled_from(("", "live", "latched", "probation", "acknowledged", "suppressed")),
+    stage=st.sampled_from(("", "live", "latched", "probation", "repaired", "suppressed")),
 )
 grounds = st.builds(
     Grounds,
@@ -579,6 +578,6 @@ def test_a_line_has_250_bytes_at_most() -> None:
 @pytest.mark.parametrize("required", [True, False])
 def test_of_a_fresh_probe_nothing_is_said(*, required: bool) -> None:
     probe = SimpleNamespace(fresh=True, no_expectation=[])
-    grounds = SimpleNamespace(suppressed=[], why="", probe=probe)
+    grounds = SimpleNamespace(suppressed=[], orders=[], why="", probe=probe)
     more = vars(module)["_more"](SimpleNamespace(grounds=grounds, required=required), [], None)
     assert list(more) == []

@@ -24,7 +24,7 @@ from wirewatch.documents.probes import CollectiveResult, ProbesDocument
 from wirewatch.documents.state import Series
 from wirewatch.documents.status import NodeSnapshot, status
 
-OK, DEGRADED, FAILED, UNKNOWN, USAGE, UNUSABLE = 0, 1, 2, 3, 64, 78
+OK, DEGRADED, FAILED, UNKNOWN, USAGE, NO_ANSWER = 0, 1, 2, 3, 64, 69
 DEMO = ("--replay", "demo-dgx-h200")
 OPEN = Gate(open=True, reason="", meaning="", detail="", engine="nccl")
 BUSY = Gate(open=False, reason="busy", meaning="", detail="GPU 3 is used by process 4711", engine="nccl")
@@ -199,7 +199,7 @@ def test_the_document_of_a_daemon_is_as_its_schema_says(tmp_path: Path) -> None:
     assert "72 of 72 links up" in text.stdout
     assert re.search(r"read +.*nvlink.* \d+ s ago", text.stdout.replace("\n", " "))
     gone = run_wirewatch("status", "--socket", path)
-    assert (gone.returncode, gone.stdout) == (UNUSABLE, "")
+    assert (gone.returncode, gone.stdout) == (NO_ANSWER, "")
     assert len(gone.stderr.splitlines()) == 1
 
 

@@ -230,7 +230,7 @@ def test_findings_are_five_and_the_others_are_counted() -> None:
         return line("findings", SimpleNamespace(findings=list(found)))
 
     assert told() == [("none", "quiet")]
-    assert [tone for _, tone in told(finding(), finding("acknowledged"), finding("suppressed"))] == [
+    assert [tone for _, tone in told(finding(), finding("repaired"), finding("suppressed"))] == [
         "failed",
         "quiet",
         "quiet",

@@ -95,18 +95,18 @@ def test_a_topology_is_accepted_as_it_is_read_after_the_order(well: Node) -> Non
 def test_a_fault_speaks_against_it_unless_it_is_meant(broken: Node) -> None:
     orders = Orders(broken)
     assert "nvlink.link_down" in orders.accept()
-    assert orders.accept().endswith("if it was meant, order it with --yes")
+    assert orders.accept().endswith("if it is meant, order it with --yes")
     assert (orders.store.baseline, orders.done) == (None, ["drift", "drift"])
     assert orders.accept(replace(ALL, yes=True)) == ""
 
 
-@pytest.mark.parametrize(("count", "more"), [(3, ""), (4, "; and 1 more")])
+@pytest.mark.parametrize(("count", "more"), [(3, ""), (4, " and 1 more")])
 def test_three_doubts_are_named_and_the_others_counted(well: Node, count: int, more: str) -> None:
     memory = well.state.components["drift"].memory
     assert isinstance(memory, DriftMemory)
     doubts = tuple(f"doubt {n}" for n in range(count))
     told = Orders(well, memory=replace(memory, doubts=doubts)).accept()
-    assert told == f"doubt 0; doubt 1; doubt 2{more}: if it was meant, order it with --yes"
+    assert told.startswith(f"doubt 0, doubt 1, doubt 2{more}; with this order what the node lacks now keeps")
 
 
 def test_one_change_is_accepted_by_its_name_whatever_else_is_wrong(well: Node, broken: Node) -> None:
@@ -168,7 +168,7 @@ def test_troubles_are_the_findings_of_others_once_all_have_been_read(well: Node,
         (FindingOrder("suppress", "ann", "x", EPOCH + 9e4), "yes"),
         (FindingOrder("suppress", "ann", "x"), "until when"),
         (FindingOrder("suppress", "ann", "x", EPOCH + 9e4, yes=True), ""),
-        (FindingOrder("ack", "ann", "x"), "measured"),
+        (FindingOrder("repaired", "ann", "x", yes=True), "measured"),
     ],
 )
 def test_orders_about_a_finding(broken: Node, order: FindingOrder, refused: str) -> None:
@@ -184,6 +184,18 @@ def test_orders_about_a_finding(broken: Node, order: FindingOrder, refused: str)
         orders.carry_out(name, replace(order, order="unsuppress"))
         assert not board.node.ledger.suppressions
     assert told == []
+
+
+def test_seen_changes_the_ledger_and_no_verdict(broken: Node) -> None:
+    board, told = board_of(broken), list[Any]()
+    (name,) = (one.id for one in board.node.verdict.standings if one.finding.rule == "nvlink.link_down")
+    orders, before = FindingOrders(board, broken.clock, told.append), board.node.verdict.health
+    said = orders.carry_out(name, FindingOrder("ack", "ann", "seen"))
+    assert (board.node.verdict.health, len(board.node.ledger.seen)) == (before, 1)
+    assert said.said.startswith(f"{name} is acknowledged as seen")
+    assert [one.acknowledged.by for one in said.findings if one.acknowledged] == ["ann"]
+    orders.carry_out(name, FindingOrder("unack", "ann", "x"))
+    assert (board.node.ledger.seen, told) == ({}, [])
 
 
 RESULT = PairsResult(EPOCH, "node-7", 1, judged=True, parts=(), measured=(), partners=())
@@ -319,13 +331,13 @@ def test_what_is_not_judged_in_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("collector", "known", "changed"), [(PAIRS, True, True), ("nvlink", True, False), (PAIRS, False, False)]
 )
-def test_an_acknowledged_finding_of_pairs_is_forgotten(collector: str, *, known: bool, changed: bool) -> None:
+def test_a_repaired_finding_of_pairs_is_forgotten(collector: str, *, known: bool, changed: bool) -> None:
     told = Told()
     if known:
         told.store.put(RESULT)
     before = told.store.result
     standing: Any = SimpleNamespace(collector=collector, key=("pairs.slow", None))
-    told.orders.acknowledged(standing)
+    told.orders.repaired(standing)
     assert (told.store.result is not before) is changed
 
 

@@ -248,7 +248,7 @@ def test_a_node_that_is_well_is_ready_by_words_alone(history: list[Op]) -> None:
     node.look()
     for finding in node.verdict.findings:
         if finding.health >= U:
-            node.ack(finding.rule, finding.subject)
+            node.repaired(finding.rule, finding.subject)
     assert node.look().job_ready
 
 
@@ -269,7 +269,7 @@ def test_a_restart_at_any_point_never_makes_a_node_ready(before: list[Op], then:
     assert judge_node(other.state, other.ledger).health == node.health
     other.ledger = replace(other.ledger, complete=probes.complete)
     for op in then:
-        if op[0] not in {"ack", "suppress"}:
+        if op[0] not in {"repaired", "suppress"}:
             play(node, op)
             play(other, op)
             assert node.verdict.job_ready or not other.verdict.job_ready
