@@ -17,7 +17,7 @@ from wirewatch.cli.options import Date, Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
 from wirewatch.cli.output import harmless
 from wirewatch.cli.templates import render
-from wirewatch.core.answer import answer_line
+from wirewatch.core.answer import answer_line, shortened
 from wirewatch.core.exits import exit_of
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Subject
@@ -26,6 +26,8 @@ from wirewatch.core.words import GB, utc
 MHZ, MILLI, SMALL = 1e6, 1e-3, 0.1
 WIDTH, KEY = 110, 20
 """Characters of a line, and of a key."""
+LINES = 15
+"""Lines of the answer, at most, without --explain."""
 LABELS: Mapping[str, str] = {
     "serial": "serial number", "uuid": "UUID", "board_part_number": "board part number",
     "pci_address": "slot (PCI address)", "pci_path": "PCI path", "numa_node": "NUMA node",
@@ -63,17 +65,24 @@ def _reason_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @findings.command("list", epilog=examples("wirewatch findings list"))
 @daemon_options
+@click.option(
+    "--explain", is_flag=True, help="Print all of each finding: evidence, what to do, who said what."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_context
-def list_(context: click.Context, *, config: Path | None, socket: str | None, as_json: bool) -> None:
+def list_(
+    context: click.Context, *, config: Path | None, socket: str | None, explain: bool, as_json: bool
+) -> None:
     """List all findings, worst first.
 
-    Suppressed and repaired findings are listed too, and findings of running jobs (`aside`).
+    Each finding has a line, and there are at most 15 lines: --explain prints everything. Suppressed and
+    repaired findings are listed too, and findings of running jobs (`aside`).
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
     document = ask(asked_socket(socket, config), "GET", "/api/v1/findings", None)
-    click.echo(json.dumps(document, indent=1) if as_json else listing(document))
+    text = json.dumps(document, indent=1) if as_json else (listing if explain else short)(document)
+    click.echo(text)
     context.exit(exit_of(HEALTHS[document["health"]]))
 
 
@@ -173,6 +182,23 @@ def listing(document: Mapping[str, Any]) -> str:
     """Return the text of a document `wirewatch.findings/1`: what was ordered, the health, each finding."""
     document = harmless(document)
     return _rendered("findings.j2", document=document, answer=_answer(document))
+
+
+def short(document: Mapping[str, Any]) -> str:
+    """Return the same with a line for each finding, and at most LINES in all."""
+    document = harmless(document)
+    rows = [_short(one) for one in document["findings"]]
+    shown = rows if len(rows) <= LINES - 2 else rows[: LINES - 2]
+    more = f"{len(rows) - len(shown)} more, and " if shown != rows else ""
+    hint = [f"{more}all about each: `wirewatch findings list --explain`"] if rows else []
+    return "\n".join([_answer(document), *shown, *hint])
+
+
+def _short(one: Mapping[str, Any]) -> str:
+    stage = "" if one["stage"] == "live" else f" ({one['stage']})"
+    seen = f"; seen by {one['acknowledged']['by']}" if one.get("acknowledged") else ""
+    text = f"{one['id']}  {one['health'].upper():<8}  {one['rule']} {_subject(one)}{stage}: {one['evidence']}"
+    return shortened(text, WIDTH - len(seen.encode())) + seen
 
 
 def _answer(document: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.rows import each
 from wirewatch.cli import findings as module
-from wirewatch.cli.findings import amount, findings, listing
+from wirewatch.cli.findings import amount, findings, listing, short
 
 
 @each(
@@ -42,6 +42,21 @@ def listed(*found: dict[str, Any], ready: bool = True) -> list[str]:
 def test_an_order_is_answered_with_what_it_did() -> None:
     document = {"health": "ok", "job_ready": True, "findings": [], "said": "d1 does not count\x1b"}
     assert listing(document).splitlines() == ["d1 does not count ", "OK, the next job may start"]
+
+
+@each(("count", "lines"), [(0, 1), (1, 3), (13, 15), (14, 15), (40, 15)])
+def test_without_explain_there_are_fifteen_lines(count: int, lines: int) -> None:
+    said = {"by": "ann", "at": 3600.0, "why": "looking"}
+    found = [one(evidence="x" * 200, acknowledged=said) for _ in range(count)]
+    document = {"health": "failed", "job_ready": False, "findings": found, "host": "gpu-17"}
+    shown = short(document).splitlines()
+    assert len(shown) == lines
+    assert shown[0].endswith("; on gpu-17")
+    assert max(map(len, shown[1:]), default=0) <= 110
+    if count:
+        assert shown[1].endswith("…; seen by ann")
+        assert shown[-1].endswith("all about each: `wirewatch findings list --explain`")
+        assert (f"{count - 13} more" in shown[-1]) is (count > 13)
 
 
 def test_a_finding_takes_a_line_for_each_part() -> None:
