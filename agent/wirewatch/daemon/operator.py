@@ -22,7 +22,7 @@ from wirewatch.verdict.drift.watch import accept_all, accept_one, counting, take
 from wirewatch.verdict.ledger import Ledger, Now, VerdictPolicy
 from wirewatch.verdict.node import LIVE, Judged, Standing, judge_node, troubles
 from wirewatch.verdict.orders import (
-    Gate,
+    GateGuard,
     OrderError,
     acknowledge,
     broken,
@@ -117,7 +117,7 @@ class TopologyOrders:
         )  # fmt: skip
         if not order.change and not order.undo:
             made = replace(made, without=lost, before=None if kept is None else replace(kept, before=None))
-        said = Gate(lost, *_effect(order, kept), tuple(self._doubts(order, state))).guard(yes=order.yes)
+        said = GateGuard(lost, *_effect(order, kept), tuple(self._doubts(order, state))).guard(yes=order.yes)
         if not self._store.put(made, kept):
             raise OrderError("the baseline changed at this very moment: read it again")
         verb = "took back" if order.undo else "accepted"

@@ -17,7 +17,7 @@ from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.schedule import Lane
 from wirewatch.statefolder import HeldFolder, as_owner, note_written
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Seen, Stage, Suppression, key_of
+from wirewatch.verdict.ledger import LOST, Acknowledgement, Entry, Ledger, Stage, Suppression, key_of
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -67,7 +67,7 @@ class LedgerFile:
     suppressions: tuple[Suppression, ...]
     cards: Mapping[str, Subject] = field(default_factory=dict)
     ended: tuple[Suppression, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[Acknowledgement, ...] = ()
     verbs: int = 0
 
 

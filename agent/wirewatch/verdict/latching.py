@@ -11,11 +11,11 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.ledger import (
     LOST,
+    Acknowledgement,
     Entry,
     Key,
     Ledger,
     Now,
-    Seen,
     Stage,
     Suppression,
     VerdictPolicy,
@@ -253,8 +253,11 @@ def _suppressions(ledger: Ledger, now: Now) -> tuple[dict[Key, Suppression], dic
 
 
 def _still_there(
-    seen: Mapping[Key, Seen], state: NodeState, entries: Mapping[Key, Entry], known: Mapping[str, Subject]
-) -> dict[Key, Seen]:
+    seen: Mapping[Key, Acknowledgement],
+    state: NodeState,
+    entries: Mapping[Key, Entry],
+    known: Mapping[str, Subject],
+) -> dict[Key, Acknowledgement]:
     """What is still found or held, or whose collector does not read: that is not known to be over."""
     if not seen:
         return {}

@@ -95,7 +95,7 @@ class Suppression:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Acknowledgement:
     """A finding that a person has seen, at the health that it had: nothing reminds of it until it is worse.
 
     It ends when the finding is over. It changes no verdict.
@@ -131,7 +131,7 @@ class Ledger:
     entries: Mapping[Key, Entry] = field(default_factory=dict)
     suppressions: Mapping[Key, Suppression] = field(default_factory=dict)
     ended: Mapping[Key, Suppression] = field(default_factory=dict)
-    seen: Mapping[Key, Seen] = field(default_factory=dict)
+    seen: Mapping[Key, Acknowledgement] = field(default_factory=dict)
     complete: int = 0
     cards: Mapping[str, Subject] = field(default_factory=dict)
     occurrences: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """An operator's orders about findings: seen, repaired, suppressed until a date, and taken back. Pure.
 
-`Gate` guards each order that lets jobs start where something FAILED kept them away.
+`GateGuard` guards each order that lets jobs start where something FAILED kept them away.
 """
 
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from wirewatch.core.words import first, span
 from wirewatch.verdict.ledger import (
     DAY,
     LOST,
+    Acknowledgement,
     Entry,
     Ledger,
-    Seen,
     Stage,
     Suppression,
     VerdictPolicy,
@@ -31,7 +31,7 @@ class OrderError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateGuard:
     """An order that may open the gate for jobs, in words.
 
     `failed`: what is FAILED, and counts as that no more. `effect`: what the order does; `end`: how its effect
@@ -54,7 +54,7 @@ class Gate:
         return f"{self.effect}; {self.end}"
 
 
-def gate(one: Standing, before: Verdict, after: Verdict, end: str) -> Gate:
+def gate(one: Standing, before: Verdict, after: Verdict, end: str) -> GateGuard:
     """The gate of an order about a finding, by the verdicts before it and after it."""
     left = {each.key: each for each in after.every if each.takes_part}
     failed = tuple(
@@ -67,7 +67,7 @@ def gate(one: Standing, before: Verdict, after: Verdict, end: str) -> Gate:
     counts = f"counts as {now.finding.health.name} ({now.stage})" if now else "does not count"
     start = "jobs may start" if after.job_ready else "no job may start"
     effect = f"{one.id} {counts}, and the node is {after.health.name}: {start}"
-    return Gate(failed, effect, end)
+    return GateGuard(failed, effect, end)
 
 
 def pick(verdict: Verdict, name: str) -> Standing:
@@ -86,7 +86,9 @@ def acknowledge(ledger: Ledger, standing: Standing, said: OperatorNote) -> Ledge
     """Keep that a person has seen the finding, and what has its cause; no verdict depends on it."""
     _must_be_there(standing)
     made = {
-        one.key: Seen(one.finding.rule, one.finding.subject, one.collector, one.finding.health, said)
+        one.key: Acknowledgement(
+            one.finding.rule, one.finding.subject, one.collector, one.finding.health, said
+        )
         for one in (standing, *standing.same_cause)
     }
     return replace(ledger, seen={**ledger.seen, **made})

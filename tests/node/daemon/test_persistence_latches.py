@@ -20,7 +20,16 @@ from tests.node.core.strategies import JSON
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.types import Health, Ok, OperatorNote, Subject
 from wirewatch.daemon.persistence import LIMIT, VERSION, read_ledger, save_ledger, write
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Seen, Stage, Suppression, VerdictPolicy, key_of
+from wirewatch.verdict.ledger import (
+    LOST,
+    Acknowledgement,
+    Entry,
+    Ledger,
+    Stage,
+    Suppression,
+    VerdictPolicy,
+    key_of,
+)
 from wirewatch.verdict.node import judge_node, judge_state
 from wirewatch.verdict.orders import pick, repaired, suppress
 
@@ -35,7 +44,7 @@ EVENT = replace(
     ENTRY, rule="xid.79", stage=Stage.LATCHED, event=AT - 500.0, repaired=None, subject=Subject(uuid="GPU-3")
 )
 SUPPRESSION = Suppression("pcie.width", Subject("1", "GPU-1"), Health.FAILED, AT + 3600.0, WORD)
-SEEN = Seen("pcie.width", Subject("1", "GPU-1"), "pcie", Health.DEGRADED, WORD)
+SEEN = Acknowledgement("pcie.width", Subject("1", "GPU-1"), "pcie", Health.DEGRADED, WORD)
 LEDGER = Ledger(
     "boot-1", 8, {one.key: one for one in (ENTRY, EVENT)}, {SUPPRESSION.key: SUPPRESSION},
     seen={SEEN.key: SEEN},
