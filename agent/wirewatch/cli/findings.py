@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from wirewatch.cli.check.answer import HEALTHS
+from wirewatch.cli.check.answer import HEALTHS, NOT_COUNTED
 from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import Date, Duration, daemon_options
@@ -46,8 +46,6 @@ SOURCES: Mapping[str, str] = {
     "live": "this machine", "replay": "a recording: no evidence of this machine",
     "synthetic": "a recording that was changed: no evidence of any machine",
 }  # fmt: skip
-ASIDE = frozenset({"aside", "repaired", "suppressed"})
-"""Stages of findings that do not count."""
 PREFIX, TIME = "wirewatch_", "unix seconds"
 HEADER = ("metric", "this part", "peers min", "median", "max", "peers")
 
@@ -203,7 +201,7 @@ def _short(one: Mapping[str, Any]) -> str:
 
 def _answer(document: Mapping[str, Any]) -> str:
     """The node in one line: the worst finding that counts, and the command that has all about it."""
-    counting = [one for one in document["findings"] if one["stage"] not in ASIDE]
+    counting = [one for one in document["findings"] if one["stage"] not in NOT_COUNTED]
     worst = max(counting, key=lambda one: HEALTHS[one["health"]], default=None)
     verdict, host = f"{document['health'].upper()}, {_ready(document)}", document.get("host", "")
     if worst is None or worst["health"] == "ok":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.answer import HEALTHS
+from wirewatch.cli.check.answer import HEALTHS, NOT_COUNTED
 from wirewatch.cli.check.command import Work
 from wirewatch.cli.check.daemon import WrongAnswer, asked_socket, driver_is_here, read_status
 from wirewatch.cli.groups import examples
@@ -21,6 +21,7 @@ from wirewatch.cli.orders import ANOTHER_VERSION, body_or_reason
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
+from wirewatch.core.answer import answer_line
 from wirewatch.core.exits import exit_of
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Subject, Unanswered
@@ -41,6 +42,8 @@ SECONDS = 10.0
 """For a poll of our own, in which a driver may have to wake up."""
 SHOWN = 5
 """Findings, and jobs, that are shown; `wirewatch findings list` and `wirewatch top` have all."""
+LINES = 15
+"""Lines of the answer, at most, without --explain."""
 BETWEEN = "; "
 HEAD, LEAST = 11, 20
 """Characters of what a line is about, and of its text, at least."""
@@ -49,17 +52,19 @@ HEAD, LEAST = 11, 20
 @click.command(epilog=examples("wirewatch status", "wirewatch status --replay demo-dgx-h200"))
 @daemon_options
 @replay_options
+@click.option("--explain", is_flag=True, help="Print all lines, also beyond 15.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_context
 def status(
     context: click.Context, *, socket: str | None, config: Path | None, replay: str | None,
-    overlays: Sequence[str], as_json: bool,
+    overlays: Sequence[str], explain: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show how this node is, on a dozen lines.
 
-    GPUs, links, ports and paths, the last probe and why none runs now, jobs, how old each value is, and what
-    is wrong. The daemon is asked; if none answers, this command reads the node itself. A recording is played,
-    without waiting, until what it or an overlay changes has been confirmed.
+    The first line is the verdict with the worst finding, then come GPUs, links, ports and paths, the last
+    probe and why none runs now, jobs, how old each value is, and what is wrong. There are at most 15 lines:
+    --explain prints all of them. The daemon is asked; if none answers, this command reads the node itself. A
+    recording is played, without waiting, until what it or an overlay changes has been confirmed.
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
@@ -76,7 +81,10 @@ def status(
     if as_json:
         click.echo(json.dumps(asdict(document), indent=1, ensure_ascii=False))
     else:
-        click.echo("\n".join(_text(document, terminal_width())))
+        rows = list(_text(document, terminal_width()))
+        if len(rows) > LINES and not explain:
+            rows[LINES - 1 :] = [f"{len(rows) - LINES + 1} more lines: `wirewatch status --explain`"]
+        click.echo("\n".join(rows))
     context.exit(exit_of(HEALTHS[document.health]))
 
 
@@ -155,8 +163,7 @@ class StatusLine:
 def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     """All lines, the verdict first."""
     ready = "a job may start" if document.job_ready else "no job may start"
-    on = f"; on {document.host}" if document.host else ""
-    yield StatusLine(document.health.upper(), f"{ready}{on}", document.health)
+    yield StatusLine(document.health.upper(), _answer(document, ready), document.health)
     if document.why:
         yield StatusLine("", document.why, "quiet")
     yield _gpus(document)
@@ -174,6 +181,17 @@ def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     if document.by != "own" or document.source == "live":
         yield from _read(document)
     yield from _findings(document)
+
+
+def _answer(document: StatusDocument, ready: str) -> str:
+    """Whether a job may start, the worst finding that counts, and what to do next."""
+    worst = next((one for one in document.findings if one.stage not in NOT_COUNTED), None)
+    if worst is None or worst.health == "ok":
+        return answer_line(ready, host=document.host)
+    asked = document.by != "own"
+    then = f"Next: `wirewatch findings show {worst.id}`" if asked else worst.action
+    part = f"{worst.rule} {Subject.of(worst.subject)}"
+    return answer_line(f"{ready}:", part, worst.evidence, then, host=document.host)
 
 
 def _gpus(document: StatusDocument) -> StatusLine:

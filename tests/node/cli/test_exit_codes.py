@@ -11,6 +11,7 @@ from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
 from tests.rows import each
 from wirewatch.cli import cli, run
+from wirewatch.cli.findings import LINES
 from wirewatch.core.exits import Exit, exit_of
 from wirewatch.core.types import Health
 
@@ -82,6 +83,20 @@ PLAYED = {
     ("topology", "diff", "h200x2-idle", "h200x2-idle"): Exit.OK,
 }
 """On recordings."""
+
+
+PART, CAUSE = "nvlink.link_down GPU 2 link 7", "inactive; 17 of 18 links up"
+ANSWERS = {
+    ("check",): f"FAILED {PART}: {CAUSE}. drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel "
+    "log; reset the GPU, then reseat it",
+    ("findings", "list"): f"FAILED, no job may start: {PART}: {CAUSE}. Next: `wirewatch findings show ID`",
+    ("findings", "show", "ID"): "wirewatch finding ID: FAILED nvlink.link_down, GPU 2 link 7",
+    ("status",): f"FAILED     no job may start: {PART}: inactive; 17 of 18",
+    ("top", "--once"): "wirewatch, synthetic: FAILED, no job may start; 0 jobs, 1 finding",
+}
+"""The first line of each command there, without a host, since it is a recording."""
+LONG = {("findings", "show", "ID"), ("top", "--once")}
+"""Commands with more than LINES lines: the text of a ticket, and a row for each GPU."""
 
 
 def below(words: tuple[str, ...], command: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -165,13 +180,14 @@ def test_on_a_node_that_is_failed_and_without_a_job(tmp_path: Path) -> None:
     with Daemon(("--replay", "h200x4-idle", "--overlay", "nvlink-link-down"), tmp_path, config) as running:
         found = running.wait("/health", '"rule":"nvlink.link_down","health":"failed"').json()["findings"]
         name = next(one["id"] for one in found if one["rule"] == "nvlink.link_down")
-        ended = {
-            words: run_wirewatch(
-                *(name if word == "ID" else word for word in words), "--socket", path
-            ).returncode
+        done = {
+            words: run_wirewatch(*(name if word == "ID" else word for word in words), "--socket", path)
             for words in ON_FAILED
         }
-        assert ended == ON_FAILED
+        assert {words: one.returncode for words, one in done.items()} == ON_FAILED
+        answers = {words: done[words].stdout.splitlines() for words in ANSWERS}
+        assert {words: lines[0].replace(name, "ID") for words, lines in answers.items()} == ANSWERS
+        assert {words for words, lines in answers.items() if len(lines) > LINES} == LONG
         assert run_wirewatch("release", "--for", "1m", "--socket", path).returncode == Exit.OK
         # What was FAILED stays so while nobody watches.
         assert run_wirewatch("check", "--cached", "--socket", path).returncode == Exit.FAILED

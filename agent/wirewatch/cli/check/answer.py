@@ -21,6 +21,8 @@ from wirewatch.documents.health import (
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
 SUPPRESSED = "suppressed"
+NOT_COUNTED = frozenset({"aside", "repaired", SUPPRESSED})
+"""Stages of findings on which no verdict depends."""
 Source = Literal["daemon", "demo", "own", "none"]
 
 
