@@ -95,8 +95,8 @@ ANSWERS = {
     ("top", "--once"): "wirewatch, synthetic: FAILED, no job may start; 0 jobs, 1 finding",
 }
 """The first line of each command there, without a host, since it is a recording."""
-LONG = {("findings", "show", "ID"), ("top", "--once")}
-"""Commands with more than LINES lines: the text of a ticket, and a row for each GPU."""
+LONG = {("findings", "show", "ID")}
+"""Commands with more than LINES lines: the text of a ticket."""
 
 
 def below(words: tuple[str, ...], command: click.Command) -> Iterator[tuple[tuple[str, ...], click.Command]]:
