@@ -297,7 +297,7 @@ def test_what_a_restarted_daemon_has_not_read_yet_is_held(history: list[Op]) -> 
 # Orders
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(600))
 @given(ANY, ANY)
 def test_acknowledging_never_changes_a_verdict(before: list[Op], then: list[Op]) -> None:
     node, other = played(before), played(before)
@@ -312,7 +312,7 @@ def test_acknowledging_never_changes_a_verdict(before: list[Op], then: list[Op])
         assert (other.health, other.verdict.job_ready) == (node.health, node.verdict.job_ready)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(600))
 @given(ANY)
 def test_without_the_word_no_order_takes_away_what_is_failed(history: list[Op]) -> None:
     node = played(history)
