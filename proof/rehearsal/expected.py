@@ -16,10 +16,10 @@ class Ending(Enum):
     """How the fault ends, and what an operator has to do then."""
 
     ITSELF = "by itself"
-    ACK = "repaired, then `findings ack`"
-    LATCHED = "`findings ack`"
-    REBOOT = "reboot, then `findings ack`"
-    RELEASE = "`release`, then `findings ack`"
+    ACK = "repaired, then `findings repaired`"
+    LATCHED = "`findings repaired`"
+    REBOOT = "reboot, then `findings repaired`"
+    RELEASE = "`release`, then `findings repaired`"
     PROBATION = "repaired, and nobody says so"
 
 

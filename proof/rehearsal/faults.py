@@ -159,7 +159,7 @@ def _nothing(_node: Node, over: float, _most: Limits) -> float:
     return over
 
 
-def _acknowledge(node: Node, over: float, most: Limits) -> float:
+def _repaired(node: Node, over: float, most: Limits) -> float:
     """Say of everything that was FAILED that it was repaired, once it is not measured any more."""
     _until_nothing_is_left(node, most, ("latched", "probation"))
     return over
@@ -173,12 +173,12 @@ def _latched(node: Node, _over: float, most: Limits) -> float:
 
 def _until_nothing_is_left(node: Node, most: Limits, stages: tuple[str, ...]) -> None:
     end = time.monotonic() + _longest(most)
-    while left := [one for one in node.findings() if one["stage"] not in {"acknowledged", "suppressed"}]:
+    while left := [one for one in node.findings() if one["stage"] not in {"repaired", "suppressed"}]:
         for one in left:
             if one["stage"] in stages:
                 # What is measured again at this moment is refused, and asked for again.
-                node.ordered("findings", "ack", one["id"], "--why", "the rehearsal repaired it")
-        assert time.monotonic() < end, f"cannot be acknowledged: {node.told()}"
+                node.ordered("findings", "repaired", one["id"], "--yes", "--why", "the rehearsal repaired it")
+        assert time.monotonic() < end, f"cannot be called repaired: {node.told()}"
         time.sleep(0.5)
 
 
@@ -201,7 +201,7 @@ def _release(node: Node, _over: float, most: Limits) -> float:
 END: Mapping[Ending, Callable[[Node, float, Limits], float]] = {
     Ending.ITSELF: _nothing,
     Ending.PROBATION: _nothing,
-    Ending.ACK: _acknowledge,
+    Ending.ACK: _repaired,
     Ending.LATCHED: _latched,
     Ending.REBOOT: _reboot,
     Ending.RELEASE: _release,

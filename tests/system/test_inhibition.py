@@ -169,6 +169,31 @@ LAST = [
             ],
             {"WirewatchSharedOnset", "WirewatchRackOrLeafSilent"},
         ),
+        # What somebody has seen is not reported again; seen as a ticket, its page is news.
+        (
+            [
+                alert("WirewatchAcknowledged", "info", {**GPU, "rule": "xid.79", "covers": "critical"}),
+                alert("WirewatchXidReboot", "critical", {**GPU, "rule": "xid.79"}),
+                alert("WirewatchXidReset", "critical", {**GPU, "rule": "xid.48"}),
+                alert("WirewatchXidReboot", "critical", {**GPU, "node": "gpu-18", "rule": "xid.79"}),
+            ],
+            {"WirewatchXidReset", "WirewatchXidReboot"},
+        ),
+        (
+            [
+                alert("WirewatchAcknowledged", "info", {**GPU, "rule": "xid.48", "covers": "ticket"}),
+                alert("WirewatchXidReset", "ticket", {**GPU, "rule": "xid.48"}),
+                alert("WirewatchNodeUnknown", "ticket", NODE),
+            ],
+            {"WirewatchNodeUnknown", "WirewatchAcknowledged"},
+        ),
+        (
+            [
+                alert("WirewatchAcknowledged", "info", {**GPU, "rule": "xid.48", "covers": "ticket"}),
+                alert("WirewatchXidReset", "critical", {**GPU, "rule": "xid.48"}),
+            ],
+            {"WirewatchXidReset"},
+        ),
         # One cluster, which has no name.
         (
             [

@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 from wirewatch.catalogue import discover
-from wirewatch.cli import CONFIG
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.topologies import given_graph
 from wirewatch.config import Config, ConfigError, address, load
+from wirewatch.core.exits import Exit
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Unusable, utf8
@@ -55,7 +55,7 @@ def check(context: click.Context, *, file: Path) -> None:
     except Unusable as error:
         for line in _faults(file, error):
             click.echo(f"wirewatch: {printable(line)}", err=True)
-        context.exit(CONFIG)
+        context.exit(Exit.CONFIG)
     number = len(list(leaves(tomllib.loads(utf8(file.read_bytes())))))
     click.echo(f"{file}: can be used; it sets {count(number, 'value')}")
 

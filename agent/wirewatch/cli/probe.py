@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber, config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
+from wirewatch.core.exits import exit_of
 from wirewatch.core.probe import ALLTOALL, DTYPES, ENGINES, PRIMITIVES, SENDRECV
 from wirewatch.core.types import whole
 
@@ -124,7 +124,7 @@ def probe(
         click.echo(PROBE.dump_json(result, indent=1).decode())
     else:
         click.echo(shown(probe_tables(result, explain=explain).split("\n")))
-    context.exit(EXIT[asked.health])
+    context.exit(exit_of(asked.health))
 
 
 def _check(

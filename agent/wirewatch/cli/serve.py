@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from wirewatch.catalogue import discover
-from wirewatch.cli.check.daemon import driver_is_here, file_verdict
+from wirewatch.cli.check.daemon import driver_is_here, file_verdict, node_name
 from wirewatch.cli.demo import DEMO, demo_folder
 from wirewatch.cli.groups import examples
 from wirewatch.cli.guarded import guard
@@ -318,7 +318,8 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
 
 def _place(config: Config, hardware: Hardware) -> PageContext:
     """The context of the status page; for a recording it names no node."""
-    name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
+    named = config.slurm.node or config.kubernetes.node or node_name()
+    name = named if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)
 
 

@@ -262,6 +262,10 @@ class Unusable(Exception):
     """A file, option or setting cannot be used; the text is one line for the user, the exit code 78."""
 
 
+class Unanswered(Unusable):
+    """The daemon, or what else was asked, gives no answer; the text is one line, the exit code 69."""
+
+
 def worst(findings: Sequence[Finding]) -> Health:
     """The health that these findings amount to; OK for none."""
     return max((f.health for f in findings), default=Health.OK)

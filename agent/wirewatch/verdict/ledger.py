@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
 from wirewatch.core.collector import Strict
 from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, OperatorNote, Subject
 
 LOST = "verdict.latches"
 """The rule of the finding that what was remembered is lost."""
+
+
+def _name_in_file(name: str) -> str:
+    return "acked" if name == "repaired" else name
 
 
 class Stage(Enum):
@@ -30,11 +35,15 @@ class Entry:
     `health` is the worst it was. `last`: when it was last there, or was found to be over. `event`: when the
     newest event was that made it FAILED or is over, 0 for what is measured. `times`: how
     often it came. `boot`: in which boot it was last seen. `asked`: the driver has asked for a reset of this
-    GPU since. `acked` covers the events up to its own time. `mono`: the monotonic second up to which
+    GPU since. `repaired` covers the events up to its own time; `by_ack`: it was ordered with the `ack` of
+    wirewatch 0.2, which meant the same. `mono`: the monotonic second up to which
     `absent` has been counted, or an event was followed; None where that was interrupted, and after a start.
     `stamp`: which event `event` is, and `newest`: which was the newest, in seconds since the machine was
     started; within one boot they name an event whatever the clock says. None in a file of wirewatch 0.1.
     """
+
+    # The state file has called it so since 0.1, and 0.2 must be able to read the file.
+    __pydantic_config__: ClassVar[dict[str, object]] = {"alias_generator": _name_in_file}
 
     rule: str
     subject: Subject
@@ -51,10 +60,11 @@ class Entry:
     absent: float = 0.0
     probes: int = 0
     asked: bool = False
-    acked: OperatorNote | None = None
+    repaired: OperatorNote | None = None
     mono: float | None = None
     stamp: float | None = None
     newest: float | None = None
+    by_ack: bool = False
 
     @property
     def key(self) -> "Key":
@@ -84,6 +94,24 @@ class Suppression:
         return key_of(self.rule, self.subject)
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """A finding that a person has seen, at the health that it had: nothing reminds of it until it is worse.
+
+    It ends when the finding is over. It changes no verdict.
+    """
+
+    rule: str
+    subject: Subject
+    collector: str
+    health: Health
+    said: OperatorNote
+
+    @property
+    def key(self) -> "Key":
+        return key_of(self.rule, self.subject)
+
+
 Key = tuple[str, Subject]
 """Rule and part, the part by its lasting name: a GPU's index may be another after a boot."""
 
@@ -103,6 +131,7 @@ class Ledger:
     entries: Mapping[Key, Entry] = field(default_factory=dict)
     suppressions: Mapping[Key, Suppression] = field(default_factory=dict)
     ended: Mapping[Key, Suppression] = field(default_factory=dict)
+    seen: Mapping[Key, Acknowledgement] = field(default_factory=dict)
     complete: int = 0
     cards: Mapping[str, Subject] = field(default_factory=dict)
     occurrences: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)
@@ -141,7 +170,7 @@ class VerdictPolicy(Strict):
     """The fate of a fault that is not seen any more. All times are times in which the daemon watched."""
 
     latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "*.wrong_data")
-    """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings ack`.
+    """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings repaired`.
 
     Patterns such as `xid.*`.
     """
@@ -196,7 +225,7 @@ class VerdictPolicy(Strict):
         return frozenset(FAIL_ON_NAMES[name] for name in self.fail_on)
 
     def latches(self, rule: str) -> bool:
-        """Whether a FAILED finding of the rule stands until a reboot, a reset or an acknowledgement."""
+        """Whether a FAILED finding of the rule stands until a reboot, a reset or the order `repaired`."""
         return any(fnmatchcase(rule, pattern) for pattern in self.latch)
 
     def flaps_count(self, rule: str) -> bool:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.check.answer import HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, WholeNumber
 from wirewatch.cli.output import shown, write_whole
 from wirewatch.cli.probe import Size
+from wirewatch.core.exits import Exit, exit_of
 from wirewatch.core.hostlist import HostlistError, compact, expanded
 from wirewatch.core.types import NotText, Unusable, utf8
 from wirewatch.core.words import first, utc
@@ -157,7 +158,6 @@ ENGINES: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], "RoundEngine"
 """Each makes an engine of the nodes that were named, if any, and of all options of the command."""
 
 
-NO_ANSWER = 69
 START_SECONDS = 40.0
 """What a pair may take beside its work: the scheduler's scripts, and Python on cold disks."""
 MEET_SECONDS = 8.0
@@ -234,7 +234,7 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     except RoundEngineError as error:
         kept = f"; {chosen['results']} has the rounds so far" if chosen["results"].exists() else ""
         click.echo(f"wirewatch: {error}{kept}", err=True)
-        code = NO_ANSWER
+        code = Exit.NO_ANSWER
     context.exit(code)
 
 
@@ -268,7 +268,7 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any]) 
     click.echo(PAIRS.dump_json(found, indent=1).decode() if chosen["as_json"] else shown(pairs_lines(found)))
     if ended is not None:
         click.echo(f"{ended}; {len(made.rounds)} rounds are kept, the same command goes on", err=True)
-    return EXIT[HEALTHS["unknown" if ended else found.health]]
+    return exit_of(HEALTHS["unknown" if ended else found.health])
 
 
 def _begun(members: "Sequence[PairNode]", named: bool, results: Path, seed: int) -> "RoundsDocument":  # noqa: FBT001

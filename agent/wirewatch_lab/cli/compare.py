@@ -7,7 +7,7 @@ from statistics import median
 
 import click
 
-from wirewatch.cli.check.answer import EXIT
+from wirewatch.core.exits import exit_of
 from wirewatch.core.words import count
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.cli.parse import read_output
@@ -63,7 +63,7 @@ def print_comparison(
         click.echo(compare.COMPARISON.dump_json(made, indent=1).decode())
     else:
         click.echo(first_lines(comparison_text(made, least_speed), explain=explain))
-    return EXIT[compare.health(made, least_speed)]
+    return exit_of(compare.health(made, least_speed))
 
 
 def comparison_text(made: compare.Comparison, least_speed: float | None = None) -> str:

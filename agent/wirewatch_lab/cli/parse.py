@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, cast
 
 import click
 
-from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import FiniteNumber, config_option, replay_options
 from wirewatch.cli.output import shown
 from wirewatch.core import words
+from wirewatch.core.exits import exit_of
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
@@ -180,7 +180,7 @@ def parse(
     file = files[0] if len(files) == 1 else _begun(reader, machine)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         _no_use("a topology file or graphs alone", _OF_A_NODE, *of_runs, topology not in {None, HERE})
-        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
+        context.exit(exit_of(_topology_file(file, found, node, as_json=form == "json", explain=explain)))
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
     had = {one.name: one.value for one in found.settings}
     grounds = RunGrounds({**had, **environment}, logged=logged_network(found))
@@ -191,7 +191,7 @@ def parse(
         if plot is not None:
             _plot(plot, file, reader.runs, grounds)
         whole = Parsed(file, reader, found, ratio, grounds, machine)
-        context.exit(EXIT[_print(whole, form or "", explain=explain)])
+        context.exit(exit_of(_print(whole, form or "", explain=explain)))
 
 
 def _no_use(what: str, options: str, *given: object) -> None:

@@ -20,6 +20,7 @@ from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import probe_tables
 from wirewatch.config import Config, expectations, load
+from wirewatch.core.exits import Exit
 from wirewatch.core.ports import Hardware, Order
 from wirewatch.core.probe import DTYPES, ENGINES, NOT_KNOWN, OPS, PRIMITIVES, Probed
 from wirewatch.core.types import Absent
@@ -64,7 +65,6 @@ from wirewatch_lab.study.sweep import (
     usual_seconds,
 )
 
-INTERNAL, UNKNOWN, FAILED = 70, 3, 2
 SWITCH = {"on": True, "off": False}
 _COMPARING = frozenset({"compare", "fail_under", "as_json", "explain"})
 
@@ -190,7 +190,7 @@ def _ended(folder: Path, work: Callable[[], int]) -> int:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         click.echo(f"wirewatch: {folder}: {error.strerror or error}", err=True)
-        return INTERNAL
+        return Exit.INTERNAL
 
 
 def _compare(
@@ -243,7 +243,7 @@ def _measure(folder: Path, wish: Wish | None, config_file: Path | None, owner: s
         if wish is not None or not file.records.complete:
             end = measure(config, file, wish, owner)
             if end is None:
-                return UNKNOWN
+                return Exit.UNKNOWN
             if end.how != "complete":
                 return _unfinished(end, file, folder)
         return _finish(file.records, folder)
@@ -255,7 +255,7 @@ def _unfinished(end: SweepEnd, file: SweepFile, folder: Path) -> int:
     if file.begun:
         done, all_ = len(file.records.measured), sum(1 for _ in keys(file.records.header))
         click.echo(f"{done} of {all_} are measured; go on with: wirewatch sweep --resume {folder}", err=True)
-    return INTERNAL if end.how == "stopped" else UNKNOWN
+    return Exit.INTERNAL if end.how == "stopped" else Exit.UNKNOWN
 
 
 def _finish(records: Records, folder: Path) -> int:
@@ -274,7 +274,7 @@ def _finish(records: Records, folder: Path) -> int:
     some = "" if records.complete else f", not all of it: --resume {folder} goes on"
     lines.append(f"{points} points of {len(study.curves)} curves in {folder}: {', '.join(files)}{some}")
     click.echo(shown(lines))
-    return FAILED if wrong else 0
+    return Exit.FAILED if wrong else 0
 
 
 def measure(config: Config, file: SweepFile, wish: Wish | None, owner: str | None) -> SweepEnd | None:

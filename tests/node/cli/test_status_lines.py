@@ -230,7 +230,7 @@ def test_findings_are_five_and_the_others_are_counted() -> None:
         return line("findings", SimpleNamespace(findings=list(found)))
 
     assert told() == [("none", "quiet")]
-    assert [tone for _, tone in told(finding(), finding("acknowledged"), finding("suppressed"))] == [
+    assert [tone for _, tone in told(finding(), finding("repaired"), finding("suppressed"))] == [
         "failed",
         "quiet",
         "quiet",
@@ -246,7 +246,7 @@ def document(**changes: Any) -> Any:
     known = {
         "health": "ok", "job_ready": True, "why": "", "gpus": [], "product": "", "driver": "", "ports": [],
         "paths": [], "gpudirect": {}, "probe": None, "gate": SimpleNamespace(open=True), "collectors": [],
-        "jobs": [], "by": "own", "source": "replay", "findings": [],
+        "jobs": [], "by": "own", "source": "replay", "findings": [], "host": "",
     }  # fmt: skip
     return SimpleNamespace(**{**known, **changes})
 
@@ -256,6 +256,7 @@ def document(**changes: Any) -> Any:
     [
         ({}, ("OK", "a job may start", "ok"), True),
         ({"health": "failed", "job_ready": False}, ("FAILED", "no job may start", "failed"), True),
+        ({"host": "gpu-17"}, ("OK", "a job may start; on gpu-17", "ok"), True),
         ({}, ("", "", "quiet"), False),
         ({"why": "read once"}, ("", "read once", "quiet"), True),
         ({}, ("paths", "GPU to its nearest NIC: ", ""), False),

@@ -14,7 +14,7 @@ from wirewatch.catalogue import discover
 from wirewatch.config import ConfigError, load
 from wirewatch.hw.recording import BUNDLED, MANIFEST, MOMENTS
 
-USAGE, INTERNAL, CONFIG = 64, 70, 78
+USAGE, NO_ANSWER, CONFIG = 64, 69, 78
 REPLAY = ("serve", "--replay", "h200x8")
 
 
@@ -339,13 +339,13 @@ def test_a_socket_that_cannot_be_one(tmp_path: Path, name: str, told: str) -> No
     line = refused(CONFIG, *REPLAY, "--listen", "127.0.0.1:0", "--socket", path)
     assert line.startswith(f"wirewatch: cannot listen on {path}: ")
     assert told in line
-    assert told in refused(INTERNAL, "findings", "list", "--socket", path)
+    assert told in refused(NO_ANSWER, "findings", "list", "--socket", path)
     assert (tmp_path / "file").read_text("utf-8") == "kept"
 
 
 @pytest.mark.parametrize("command", [("findings", "list"), ("topology", "diff")])
 def test_no_socket_at_all(command: tuple[str, ...]) -> None:
-    assert refused(INTERNAL, *command, "--socket", "") == "wirewatch: no socket is named"
+    assert refused(NO_ANSWER, *command, "--socket", "") == "wirewatch: no socket is named"
 
 
 @pytest.mark.parametrize(

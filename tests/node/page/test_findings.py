@@ -78,7 +78,7 @@ def waiting(*names: str) -> PageContent:
         (
             "set aside",
             content("ok", every=[ASIDE]),
-            "No finding counts: an operator acknowledged or suppressed 1 finding.",
+            "No finding counts: an operator repaired or suppressed 1 finding.",
         ),
     ],
 )

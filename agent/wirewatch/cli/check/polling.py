@@ -15,6 +15,7 @@ from threading import Thread
 
 from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import Grounds, reported
+from wirewatch.cli.check.daemon import node_name
 from wirewatch.cli.hardware import PlayedPorts, live, play, remote_prober, replayed
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.topologies import given_graph
@@ -32,7 +33,7 @@ from wirewatch.daemon.pairsresult import read_result
 from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents import judged as documents
-from wirewatch.documents.judged import is_exempt, jobs, probe_status, standing, suppressed
+from wirewatch.documents.judged import gate_orders, is_exempt, jobs, probe_status, standing, suppressed
 from wirewatch.documents.status import NodeSnapshot
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME, ProbeSummary, probe_collector, probe_summary
@@ -71,6 +72,7 @@ class Poll:
     ) -> None:  # fmt: skip
         self._collectors, self._hardware, self._expect = collectors, hardware, expect
         self._policy, self._recall = policy, recall
+        self._host = node_name() if hardware.source == "live" else ""
         self._began = time.monotonic()
         self._board = Board(collectors, hardware.clock, policy=policy, ledger=ledger)
         if recall is not None:
@@ -89,8 +91,8 @@ class Poll:
     def snapshot(self) -> NodeSnapshot:
         """The documents of the node as it is now, at a time of the play where a recording plays."""
         judged, at, source = self.judged, self._hardware.clock.now(), self._hardware.source
-        known, running = documents.state(judged, at, source), jobs(judged.state, at, source)
-        return NodeSnapshot(known, documents.findings(judged, at), running)
+        known, running = documents.state(judged, at, source), jobs(judged.state, at, source, host=self._host)
+        return NodeSnapshot(known, documents.findings(judged, at, host=self._host), running)
 
     def run(self, end: float) -> None:
         """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
@@ -145,6 +147,7 @@ class Poll:
             probe=probe_status(state, mono, required=required), findings=findings, required=required,
             exempt=is_exempt(state, mono), suppressed=tuple(suppressed(verdict)), fail_on=verdict.fail_on,
             base=verdict.base, gpus=None if known is None else tuple(known),
+            orders=tuple(gate_orders(Judged(state, verdict, node.ledger))), host=self._host,
         )  # fmt: skip
 
 

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.check.answer import HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.jobs.topprocesses import HostProcesses, host_processes
 from wirewatch.cli.jobs.topview import CHOSEN, WIDTH, LinkRates, view
 from wirewatch.cli.options import Duration, daemon_options, replay_options
 from wirewatch.cli.output import shown
+from wirewatch.core.exits import exit_of
+from wirewatch.core.types import Unanswered
 
 if TYPE_CHECKING:
     from wirewatch.cli.check.polling import NodeSource
     from wirewatch.documents.status import NodeSnapshot
 
-UNKNOWN = 3
 EVERY, SHORTEST = 2.0, 0.5
 """Seconds between two looks, by default and at least."""
 ONCE = 0.5
@@ -48,7 +50,8 @@ def top(
     of processes are from /proc of this machine. Keys: h shows all, q ends, s and o sort, f or / filters, p
     pauses. Without a terminal it prints once: of a recording its end, as `status` does.
 
-    Exit codes: 0 ended; 3 no daemon answers; 64 wrong usage, or textual is not installed.
+    Exit codes: printed once, the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN); live, 0 ended; 64
+    wrong usage, or textual is not installed; 69 no daemon answers.
     """
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
@@ -61,21 +64,26 @@ def top(
 
             source = NodeSource(config, replay, overlays, film=live)
             if not live:
-                click.echo(played_once(source))
-                return
+                text, end = played_once(source)
+                click.echo(text)
+                context.exit(_code(end))
             look = filmed(source, stack)
         else:
             look = asking(socket, config)
         first = look()
         if isinstance(first, str):
-            click.echo(f"wirewatch: {first}", err=True)
-            context.exit(UNKNOWN)
+            raise Unanswered(first)
         if live:
             from wirewatch.cli.jobs.topapp import TopApp
 
             TopApp(look, first, every).run()
         else:
             click.echo(printed(first, LinkRates()))
+            context.exit(_code(first))
+
+
+def _code(snapshot: "NodeSnapshot") -> int:
+    return exit_of(HEALTHS[snapshot.findings.health])
 
 
 def printed(snapshot: "NodeSnapshot", rates: LinkRates) -> str:
@@ -86,8 +94,8 @@ def printed(snapshot: "NodeSnapshot", rates: LinkRates) -> str:
     return shown(line.text for line in view(snapshot, rates, WIDTH, CHOSEN, host).lines)
 
 
-def played_once(source: "NodeSource") -> str:
-    """The screen at the end of a recording, with the rates between the last two of its moments.
+def played_once(source: "NodeSource") -> "tuple[str, NodeSnapshot]":
+    """The screen at the end of a recording with the rates of its last two moments, and the node then.
 
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
@@ -99,7 +107,8 @@ def played_once(source: "NodeSource") -> str:
     def seen(poll: Poll) -> None:
         rates[0] = rates[0].after(poll.snapshot().state)
 
-    return printed(played(source, seen).snapshot(), rates[0])
+    end = played(source, seen).snapshot()
+    return printed(end, rates[0]), end
 
 
 def asking(socket: str | None, config: Path | None) -> Look:

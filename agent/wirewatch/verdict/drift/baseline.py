@@ -33,12 +33,18 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """`said`: who accepted it, why and when (Unix seconds); the agent itself where it was learned."""
+    """`said`: who accepted it, why and when (Unix seconds); the agent itself where it was learned.
+
+    `without`: what the node lacked when it was accepted as a whole, in words. `before`: the baseline that it
+    replaced, for an operator who takes the order back.
+    """
 
     graph: Graph
     said: OperatorNote
     origin: Origin
     accepted: tuple[Accepted, ...] = ()
+    without: tuple[str, ...] = ()
+    before: "Baseline | None" = None
 
 
 BASELINE = "topology.baseline"

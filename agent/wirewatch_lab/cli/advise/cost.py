@@ -155,7 +155,7 @@ def cost_command(**given: Any) -> None:
     By itself: the bandwidth cliff, times by size, and what each algorithm moves. With a model: decode and
     prefill by tensor-parallel degree, and where it stops gaining. With --train: what a step sends.
 
-    Exit codes: 0 done, 64 wrong usage, 78 where this node cannot be read. Nothing is judged.
+    Exit codes: 0 done, 64 wrong usage, 69 where this node cannot be read. Nothing is judged.
     """
     explicit = bool(given["sizes"] or given["ops"] or given["gpus"])
     chosen = ChosenMachine(**{name: given.pop(name) for name in ChosenMachine.__slots__})

@@ -58,7 +58,7 @@ def gpu_nic(
 
     Each GPU gets the nearest port that is up, all ports of one network get as even a load as that allows, and
     ports of storage and management are left out with the reason. Nothing is changed. Exit codes: 0 done; 64
-    wrong usage, or a file that cannot be read; 78 the node itself cannot be read.
+    wrong usage, or a file that cannot be read; 69 the node itself cannot be read.
     """
     if as_json and form == "shell":
         raise click.UsageError("--json and --format shell are two outputs: give one")

@@ -16,11 +16,11 @@ import click
 
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.busbw.profiles import NetworkProfile
-from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import WholeNumber
 from wirewatch.cli.topologies import is_recording
 from wirewatch.core import words
+from wirewatch.core.exits import exit_of
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.core.words import GB, count, printable, utc
 from wirewatch.nccl.variables import Version, version
@@ -149,7 +149,7 @@ def _check(
         click.echo(advice.NCCL_CHECK.dump_json(document, indent=1).decode())
     else:
         click.echo(check_text(document, explain=explain))
-    return EXIT[worst]
+    return exit_of(worst)
 
 
 def _see(chosen: ChosenMachine, nccl: Version | None, network: NetworkProfile | None) -> SettingsScene:
