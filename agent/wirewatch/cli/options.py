@@ -119,13 +119,13 @@ def owner(_context: click.Context, option: click.Parameter, value: str | None) -
 def named_recording(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """Refuse an empty name with a UsageError: it comes of a variable that is not set, and means this node."""
     if value is not None and not value.strip():
-        listed = "`wirewatch recordings list` lists the bundled ones"
+        listed = "`wirewatch demo recordings` lists the bundled ones"
         raise click.UsageError(f"--replay names no recording; {listed}")
     return value
 
 
 def of_recording(context: click.Context, _option: click.Parameter, value: "Sequence[str]") -> "Sequence[str]":
-    """Refuse overlays without a recording with a UsageError; `serve --demo` may still choose one."""
+    """Refuse overlays without a recording with a UsageError; `demo --here` may still choose one."""
     if value and not (context.params.get("replay") or context.params.get("demo")):
         raise click.UsageError("--overlay changes a recording: give --replay too")
     return value

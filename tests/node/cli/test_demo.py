@@ -129,7 +129,7 @@ def made_run(folder: Path, env: dict[str, str]) -> Iterator[Process]:
     """What `make run` starts on a machine without GPUs, once it listens; its log is `folder`/log."""
     log = folder / "log"
     with log.open("wb") as told:
-        process = Process(("wirewatch", "serve", "--demo", *LISTEN), None, told, env)
+        process = Process(("wirewatch", "demo", "--here", *LISTEN), None, told, env)
     try:
         end = time.monotonic() + SOON
         while "/api/v1/state" not in log.read_text("utf-8"):
@@ -341,7 +341,7 @@ def test_the_next_commands_are_said_once_the_fault_is_found_or_the_time_is_up(
     said = report(overlay, health(True, "ok", **found), patience=-1.0 if late else HANGS)  # noqa: FBT003
     assert sum("from another terminal" in one for one in said) == told
     assert any("http://h:1/metrics" in one for one in said) is told
-    assert any("overlays list" in one for one in said) is (told and overlay is None)
+    assert any("demo overlays" in one for one in said) is (told and overlay is None)
     assert any(END in one for one in said) is (told and overlay is not None)
 
 
