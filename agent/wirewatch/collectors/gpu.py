@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from wirewatch.core import xids
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import (
     DEGRADED,
     LENT,
@@ -114,7 +115,7 @@ class GpuPolicy(Strict):
     """Polls in a row before a fault is believed."""
     throttled_ratio: float = 0.1
     """Share of the time between polls for which the clocks must be held down. [share]"""
-    uncorrected_window: float = 86400.0
+    uncorrected_window: Seconds = 86400.0
     """How long a memory error that was not corrected is a finding. [seconds]"""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import (
     FAILED,
     LENT,
@@ -101,7 +102,7 @@ class InventoryPolicy(Strict):
 
     confirm: int = 2
     """Polls in a row before a GPU that does not answer or is missing is FAILED."""
-    driver_grace: float = 300.0
+    driver_grace: Seconds = 300.0
     """Time after a boot in which a GPU without a driver is UNKNOWN, unless the log says why. [seconds]"""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from wirewatch.core import words
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.declared import collector_faults, refuse, rule_faults
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.tree import is_handed
@@ -87,9 +88,9 @@ class Options(Strict):
 
     enabled: bool = True
     """Whether it runs."""
-    interval: float = 15.0
+    interval: Seconds = 15.0
     """Time from one run to the next. [seconds]"""
-    deadline: float = 10.0
+    deadline: Seconds = 10.0
     """Time after which a run is overdue; what it reads is UNKNOWN then. [seconds]"""
 
     def wrong(self) -> str:
