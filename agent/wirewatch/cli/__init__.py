@@ -29,7 +29,9 @@ COMMANDS: Mapping[str, Listed] = {
     "hold": Listed("wirewatch.cli.hold:hold", "Keep probes off GPUs while a job starts."),
     "jobs": Listed("wirewatch.cli.jobs.tap:jobs", "Time the collectives of running jobs."),
     "overlays": Listed(
-        "wirewatch.cli.bundled:old_overlays", "List the faults that can be laid over a recording.", hidden=True
+        "wirewatch.cli.bundled:old_overlays",
+        "List the faults that can be laid over a recording.",
+        hidden=True,
     ),
     "probe": Listed("wirewatch.cli.probe:probe", "Measure busbw between this node's idle GPUs."),
     "prober": Listed(
@@ -38,7 +40,7 @@ COMMANDS: Mapping[str, Listed] = {
     "record": Listed("wirewatch.cli.record:record", "Record everything that can be read of this node."),
     "recordings": Listed(
         "wirewatch.cli.bundled:old_recordings",
-        "List the recordings of nodes that come with wirewatch.",
+        "List the recordings that come with wirewatch.",
         hidden=True,
     ),
     "release": Listed("wirewatch.cli.orders:release", "Close the daemon's GPU handles for a while."),

@@ -34,8 +34,10 @@ COLUMN = 56
 EXPERT = (
     "policy.*", "collectors.*.*interval", "collectors.*.deadline", "collectors.*.ask", "collectors.*.idle",
     "collectors.*.refused_seconds", "*.interval", "*.deadline", "kubernetes.condition_*",
-    "controller.confirm", "controller.dedicated_taints", "controller.recover", "controller.stale", "controller.lease", "controller.period", "probe.jitter", "probe.settle", "probe.kill_after", "probe.bandwidth", "probe.latency_sizes",
-    "probe.copies", "probe.micro", "probe.host_links", "probe.unseen_bytes", "probe.free_bytes", "probe.ranks",
+    "controller.confirm", "controller.dedicated_taints", "controller.recover", "controller.stale",
+    "controller.lease", "controller.period", "probe.jitter", "probe.settle", "probe.kill_after",
+    "probe.bandwidth", "probe.latency_sizes", "probe.copies", "probe.micro", "probe.host_links",
+    "probe.unseen_bytes", "probe.free_bytes", "probe.ranks",
 )  # fmt: skip
 """Patterns of keys by which experts tune how something is measured or judged."""
 FOR_ALL = (

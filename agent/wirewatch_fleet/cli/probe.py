@@ -15,9 +15,8 @@ import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, WholeNumber
+from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, Size, WholeNumber
 from wirewatch.cli.output import shown, write_whole
-from wirewatch.cli.probe import Size
 from wirewatch.core.hostlist import HostlistError, compact, expanded
 from wirewatch.core.types import NotText, Unusable, utf8
 from wirewatch.core.words import first, utc
@@ -195,12 +194,12 @@ GLOO_SIZE = 4 << 20
     help="NCCL by torch.distributed, or gloo on processors.",
 )  # fmt: skip
 @click.option("--gpus", type=WholeNumber(1, 64), help="GPUs of each node, or processes of gloo.")
-@click.option("--size", type=Size(), help="Bytes that a rail sends at a time, such as 256M.")
+@click.option("--size", type=Size(4), help="How much a rail sends at a time, such as 256MiB.")
 @click.option("--iterations", type=WholeNumber(1, 10_000), default=8, show_default=True, help="Timed runs.")
 @click.option("--interface", metavar="NAME", help="The network interface of NCCL's and gloo's sockets.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="For the workers; repeatable.")
-@click.option("--wait", type=Duration(), default=60.0, help="To be admitted, for each pair; default 60s.")
-@click.option("--limit", type=Duration(), default=20.0, help="To measure, for each pair; default 20s.")
+@click.option("--wait", type=Duration(), default="1m", help="To be admitted, for each pair; 1m by default.")
+@click.option("--limit", type=Duration(), default="20s", help="To measure, for each pair; 20s by default.")
 @click.option(
     "--port", type=WholeNumber(1024, 60_000), default=28700, show_default=True,
     help="At which the first node of a pair listens.",

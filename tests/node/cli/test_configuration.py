@@ -272,7 +272,10 @@ def test_no_file_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ('[probe]\nprobe_intervl = 3\njitter = "x"\n', [":2: unknown key 'probe.probe_intervl'", ":3: probe.jitter"]),
+        (
+            '[probe]\nprobe_intervl = 3\njitter = "x"\n',
+            [":2: unknown key 'probe.probe_intervl'", ":3: probe.jitter"],
+        ),
         ("[policy.probe]\nconfirm = 0", [": policy.probe: must be above 0"]),
         ("[[", [": Invalid initial"]),
         ('[listen]\naddress = "here"', [": listen.address: 'here' is not"]),

@@ -12,7 +12,7 @@ import click
 
 from wirewatch.busbw.formulas import NVLS, factor
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import WholeNumber
+from wirewatch.cli.options import Size, WholeNumber
 from wirewatch.cli.output import write_whole
 from wirewatch.cli.probe import Primitive
 from wirewatch.cli.tables import table
@@ -30,7 +30,6 @@ from wirewatch_lab.advice.shapes import HEAD, OPTIONS, SHAPES, TRAINED, WIDTHS, 
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
 from wirewatch_lab.cli.advise.amounts import (
     EXPERTS_OR_CONTEXT,
-    Bytes,
     Count,
     ModelName,
     between,
@@ -139,7 +138,7 @@ _work_options = options(
 @click.option("--gpus", type=Numbers(), help="How many take part, such as 2,4. Default: all.")
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="A collective; repeatable.")
 @click.option(
-    "--size", "sizes", multiple=True, type=Bytes(),
+    "--size", "sizes", multiple=True, type=Size(),
     help="Message size; repeatable. K, M, G are powers of 1024, KB, MB, GB of 1000.",
 )  # fmt: skip
 @_model_options
