@@ -54,7 +54,7 @@ class Switches(click.ParamType[tuple[bool, ...]]):
 @config_option
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="Collective to run; repeatable.")
 @click.option(
-    "--size", "sizes", multiple=True, type=Size(4), help="Message size, such as 256MiB; repeatable."
+    "--size", "sizes", multiple=True, type=Size(4), help="Message, such as 256MiB; repeatable."
 )
 @click.option("--dtype", type=click.Choice(tuple(DTYPES)), help="Type of the elements; default float32.")
 @click.option("--iterations", type=WholeNumber(1, 10_000), help="Timed runs of each size.")

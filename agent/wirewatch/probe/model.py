@@ -110,10 +110,7 @@ class ProbeOptions(Options):
     """Probes of NICs: the table below."""
 
     holds: str = FOLDER
-    """Folder in which schedulers hold probes off, "" for none: docs/giving-way.md.
-
-    Read at the start alone.
-    """
+    """Folder in which schedulers hold probes off, "" for none: docs/giving-way.md."""
 
     @property
     def longest(self) -> float:
@@ -331,8 +328,8 @@ def spent_within(spent: Spent, mono: float) -> float:
 def due(last: float, every: float, jitter: float, names: Sequence[str], count: int) -> float:
     """When (monotonic seconds) the next probe is due.
 
-    `jitter`: part of `probe_interval` by which it may come earlier or later, drawn from the names of the node's GPUs
-    and the number of the probe, so that nodes that were started together do not probe together.
+    `jitter`: part of `probe_interval` by which it may come earlier or later, drawn from the names of the
+    node's GPUs and the number of the probe, so that nodes that were started together do not probe together.
     """
     return last + every * (1 + jitter * (2 * draw(names, count) - 1))
 

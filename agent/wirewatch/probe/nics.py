@@ -200,8 +200,9 @@ def read(
     # What was seen before a while without looks says nothing of who used the GPUs meanwhile.
     gate = memory.gate if memory.looked else replace(memory.gate, still=Stillness())
     asked = replace(
-        probe, probe_interval=collector.SOON, deadline=options.deadline, budget=options.budget, ops=(ALL_REDUCE,),
-        latency_sizes=(), bandwidth=((256 * MIB, 5),), copies=False, micro=False, ranks=PAIR,
+        probe, probe_interval=collector.SOON, deadline=options.deadline, budget=options.budget,
+        ops=(ALL_REDUCE,), latency_sizes=(), bandwidth=((256 * MIB, 5),), copies=False, micro=False,
+        ranks=PAIR,
     )  # fmt: skip
     variation = Variation(network=True, gpudirect=job.direct, rail=job.rail)
     turn = collector.read(hardware, gate, asked, expect=expect, prober=prober, variation=variation)

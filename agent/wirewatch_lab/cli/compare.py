@@ -95,7 +95,8 @@ def print_comparison(
 def comparison_text(made: comparing.Comparison, least_speed: float | None = None) -> str:
     """Return the text of a comparison: the result first, then what else is different and what changed."""
     return written(
-        "compare.j2", made, least_speed=least_speed, verdict=HEALTH_NAMES[comparing.health(made, least_speed)],
+        "compare.j2", made, least_speed=least_speed,
+        verdict=HEALTH_NAMES[comparing.health(made, least_speed)],
         losses=[] if least_speed is None else comparing.losses(made, least_speed), result=_result(made),
         environment=[(one.name, one.a or "not known", one.b or "not known") for one in made.environment],
         header=("", "setting", *PARTS, "seen from", "repeats"), rows=[_row(one) for one in made.curves],

@@ -174,7 +174,11 @@ PARSERS = {
     ),
     "hostlist": Parser(expanded, ("gpu[001-016,020],a.b", "r[1-2]n[01-02]"), (HostlistError,)),
     "hcas": Parser(lambda text: allows_hca(text, "mlx5_0", 1), ("^=mlx5_0:1,mlx5_1", "mlx5")),
-    "size": Parser(lambda text: Size(4).convert(text, None, None), ("256M", "1GiB", "4KB", "1.5G", "8 B"), (click.BadParameter,)),
+    "size": Parser(
+        lambda text: Size(4).convert(text, None, None),
+        ("256M", "1GiB", "4KB", "1.5G", "8 B"),
+        (click.BadParameter,),
+    ),
     "watchdog": Parser(of_variable("WATCHDOG_USEC"), ("30000000",)),
     "watchdog pid": Parser(of_variable("WATCHDOG_PID", WATCHDOG_USEC="5"), ("77",)),
     "web": Parser(lambda text: parse(text, Path("web.yml")), (WEB,), (WebConfigError,)),
