@@ -9,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,8 @@ NEXT = (
     ("top", "GPUs, jobs and findings, live; q ends it"),
 )
 """Commands to type into another terminal."""
+NOT_LIVE = ("top --once", "GPUs, jobs and findings")
+"""What the last of them is where the package of the live view is not installed."""
 
 
 @click.group(cls=CommandGroup, alone="run", commands=[overlays, recordings])
@@ -209,7 +212,8 @@ class DemoReport:
     def _next_steps(self, *, jobs: bool) -> None:
         self._say("\nNow look at it from another terminal:\n")
         no_job, program = "" if jobs else "; none runs here", own_name(sys.argv[0])
-        rows = [(f"{program} {words}", text.format(no_job=no_job)) for words, text in NEXT]
+        shown = NEXT if find_spec("textual") else (*NEXT[:-1], NOT_LIVE)
+        rows = [(f"{program} {words}", text.format(no_job=no_job)) for words, text in shown]
         rows += [(f"{self._url}/", "the status page, for a browser")]
         rows += [(f"{self._url}/metrics", "what Prometheus scrapes")]
         wide = max(len(words) for words, _ in rows)

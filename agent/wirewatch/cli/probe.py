@@ -53,9 +53,7 @@ class Switches(click.ParamType[tuple[bool, ...]]):
 )
 @config_option
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="Collective to run; repeatable.")
-@click.option(
-    "--size", "sizes", multiple=True, type=Size(4), help="Message, such as 256MiB; repeatable."
-)
+@click.option("--size", "sizes", multiple=True, type=Size(4), help="Message, such as 256MiB; repeatable.")
 @click.option("--dtype", type=click.Choice(tuple(DTYPES)), help="Type of the elements; default float32.")
 @click.option("--iterations", type=WholeNumber(1, 10_000), help="Timed runs of each size.")
 @click.option("--in-place/--out-of-place", default=None, help="Whether results take the place of the data.")

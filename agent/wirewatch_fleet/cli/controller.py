@@ -12,6 +12,7 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option
+from wirewatch.core.extras import install
 from wirewatch.core.types import Unusable
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _composed(config: "Config") -> "Controller":
         from wirewatch_fleet.controller.cluster import connected
         from wirewatch_fleet.controller.loop import Controller
     except ModuleNotFoundError as error:
-        raise Unusable(f"{error.name} is not installed: pip install 'wirewatch[controller]'") from error
+        raise Unusable(f"{error.name} is not installed: {install('controller')}") from error
     from wirewatch.hw.host import SystemClock
     from wirewatch.kubernetes.apiserver import api_server
 

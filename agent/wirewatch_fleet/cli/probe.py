@@ -17,6 +17,7 @@ from wirewatch.cli.check.answer import EXIT, HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, Size, WholeNumber
 from wirewatch.cli.output import shown, write_whole
+from wirewatch.core.extras import install
 from wirewatch.core.hostlist import HostlistError, compact, expanded
 from wirewatch.core.types import NotText, Unusable, utf8
 from wirewatch.core.words import first, utc
@@ -101,7 +102,7 @@ def kubernetes_engine(nodes: Sequence[str], chosen: Mapping[str, Any]) -> "Round
         from wirewatch_fleet.kubeclient import client_for
         from wirewatch_fleet.rounds.kubernetes import KubernetesRounds
     except ModuleNotFoundError as error:
-        raise Unusable(f"{error.name} is not installed: pip install 'wirewatch[controller]'") from error
+        raise Unusable(f"{error.name} is not installed: {install('controller')}") from error
     from wirewatch.kubernetes.apiserver import api_server
     from wirewatch_fleet.rounds.jobs import LEAFS, PairJobsOptions
 

@@ -17,6 +17,7 @@ from wirewatch.cli.output import write_whole
 from wirewatch.cli.probe import Primitive
 from wirewatch.cli.tables import table
 from wirewatch.core import words
+from wirewatch.core.extras import install
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
 from wirewatch.core.statistics import grouped
 from wirewatch.core.words import GB, MICRO, UNKNOWN
@@ -218,7 +219,7 @@ def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
 
 def _draw(made: document.CostDocument, path: Path) -> None:
     if find_spec("matplotlib") is None:
-        raise click.UsageError("--plot takes matplotlib: pip install 'wirewatch[report]'")
+        raise click.UsageError(f"--plot takes matplotlib: {install('report')}")
     from wirewatch_lab.study.plots import draw_bars
 
     try:
