@@ -395,7 +395,7 @@ def _rename(data: dict[str, Any], path: Path | None) -> None:
         if now in table:
             raise ConfigError(f"{path}: {old} is {now!r} now, and both are there")
         table[now] = table.pop(before)
-        log.warning("%s: %s is called %r now, and is read as that", path, old, now)
+        log.warning("%s: %s is called %s now, and is read as that", path, old, new)
 
 
 def _impossible(config: Config, collectors: Sequence[AnyCollector]) -> Iterator[str]:

@@ -201,8 +201,8 @@ def test_a_key_of_before_is_read_with_a_warning(tmp_path: Path, caplog: pytest.L
     config = loaded(tmp_path, "[probe]\nevery = 300.0\n[probe.nics]\nevery = '1h'\n")
     assert (config.probe.probe_interval, config.probe.nics.probe_interval) == (300.0, 3600.0)
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
-        "probe.every is called 'probe_interval' now, and is read as that",
-        "probe.nics.every is called 'probe_interval' now, and is read as that",
+        "probe.every is called probe.probe_interval now, and is read as that",
+        "probe.nics.every is called probe.nics.probe_interval now, and is read as that",
     ]
     caplog.clear()
     loaded(tmp_path, "[probe]\nprobe_interval = 300.0\n")

@@ -72,6 +72,8 @@ def check(context: click.Context, *, file: Path) -> None:
         for line in _faults(file, error):
             click.echo(f"wirewatch: {printable(line)}", err=True)
         context.exit(CONFIG)
+    for old in sorted(RENAMED.keys() & set(map(toml_key, key_lines(utf8(file.read_bytes()))))):
+        click.echo(f"wirewatch: {file}: {old} is called {RENAMED[old]} now, and is read as that", err=True)
     number = len(list(leaves(tomllib.loads(utf8(file.read_bytes())))))
     click.echo(f"{file}: can be used; it sets {count(number, 'value')}")
 

@@ -1,6 +1,5 @@
 """`wirewatch demo`: the daemon on a recorded node with a fault, in seconds, and what to type meanwhile."""
 
-import logging
 import os
 import shutil
 import stat
@@ -94,8 +93,6 @@ def run(context: click.Context, *, fault: str | None, here: bool, listen: str) -
         address(listen, "--listen")
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
-    if not context.find_root().params.get("verbose"):
-        logging.getLogger().setLevel(logging.ERROR)
     with demo_folder() as socket:
         given = ServeOptions(
             CONFIG, listen, None, DEMO, (fault,) if fault else (), loop=True, socket=socket, lead=LEAD

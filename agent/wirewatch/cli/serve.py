@@ -27,6 +27,7 @@ from wirewatch.config import Config, ConfigError, address, expectations, load, r
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, read_baseline
+from wirewatch.daemon.log import log_as_daemon
 from wirewatch.daemon.machine import KeptMachine, MachineWriter, load_kept, recalled
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.daemon.notify import Notifier, Reporters, VerdictFile, verdict_path
@@ -102,6 +103,7 @@ def serve(
 
     `wirewatch demo` runs it on a recorded node, for a first look without GPUs.
     """
+    log_as_daemon()
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
     # Before any child process could inherit the variables.

@@ -1,7 +1,6 @@
 """`wirewatch status`: the node on a dozen lines."""
 
 import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -110,9 +109,6 @@ def _polled(config: Path | None, why: str) -> StatusDocument:
     """By a poll of the node, whatever hangs; raises Unusable where the configuration cannot be used."""
     from wirewatch.cli.check.polling import CheckedNode, NodeSource
 
-    if not click.get_current_context().find_root().params.get("verbose"):
-        # What it logs stands in the lines, too.
-        logging.getLogger("wirewatch.hw.nvml").setLevel(logging.CRITICAL)
     node = CheckedNode(NodeSource(config), keep=False)
     poll = node.poll()
     end = time.monotonic() + SECONDS

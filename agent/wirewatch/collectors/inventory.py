@@ -61,6 +61,7 @@ from wirewatch.core.types import (
     value_or,
 )
 from wirewatch.core.witnesses import Says, State, Witnesses, weigh
+from wirewatch.core.words import RESET_GPU
 
 NODE = family(
     "node_info",
@@ -353,7 +354,7 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
 
 ALIVE = Question("UUID")
 LOST_ACTION = (
-    "drain; look for XID 79 in the kernel log; reset the GPU or reboot; replace it if it is lost again"
+    f"drain; look for XID 79 in the kernel log; {RESET_GPU}, or reboot; replace it if it is lost again"
 )
 MISSING_ACTION = (
     "drain; see what the kernel log says about this PCI address; power the node off and on; replace the GPU "

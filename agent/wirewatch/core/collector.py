@@ -54,8 +54,8 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.MISSING: "install or load what is missing; until then this node cannot be judged",
     Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
     Why.DENIED: "give the agent the permission named here",
-    Why.LOST: "see whether the part answers and what the kernel log says of it; if it stays so, reset it or "
-    "reboot",
+    Why.LOST: "see whether the part answers and what the kernel log says of it; if it stays so, "
+    "`wirewatch release --for 10m` and reset it, or reboot",
     Why.TIMEOUT: "the driver does not answer; look for a hung nvidia-smi; if it stays so, reboot",
     Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",

@@ -44,7 +44,9 @@ def controller(
     from wirewatch.catalogue import discover
     from wirewatch.cli.guarded import guard
     from wirewatch.config import Listen, load
+    from wirewatch.daemon.log import log_as_daemon
 
+    log_as_daemon()
     config, _ = load(config_file, discover())
     given = {"listen": listen, "act": act, "dry_run": dry_run}
     changed = {name: value for name, value in given.items() if value is not None}

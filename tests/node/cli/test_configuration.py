@@ -219,6 +219,15 @@ def test_a_configuration_that_can_be_used(file: Path) -> None:
     assert (done.exit_code, done.output) == (OK, f"{file}: can be used; it sets 6 values\n")
 
 
+def test_a_key_of_before_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "w.toml"
+    path.write_text("[probe]\nevery = 300.0\n", "utf-8")
+    done = run_wirewatch("config", "check", "--config", str(path))
+    said = f"wirewatch: {path}: probe.every is called probe.probe_interval now, and is read as that\n"
+    assert (done.returncode, done.stderr) == (OK, said)
+    assert shown("probe.probe_interval", "--config", str(path)).split("#")[1].strip() == f"file {path}:2"
+
+
 def test_each_fault_is_a_line_with_its_place_and_the_nearest_key(tmp_path: Path) -> None:
     path = tmp_path / "w.toml"
     path.write_text('[probe]\nbudgett = 3\njitter = "x"\n[polcy.nvlink]\nconfirm = 1\n', "utf-8")

@@ -406,7 +406,7 @@ def test_what_was_left_out_of_silent_kinds_is_said_with_any_message_and_the_log_
     assert free == [True]
 
 
-@pytest.mark.parametrize(("verbose", "level"), [(True, logging.DEBUG), (False, logging.INFO)])
+@pytest.mark.parametrize(("verbose", "level"), [(True, logging.DEBUG), (False, logging.ERROR)])
 def test_details_are_logged_on_demand(*, verbose: bool, level: int) -> None:
     root = logging.getLogger()
     before = root.level
@@ -415,6 +415,8 @@ def test_details_are_logged_on_demand(*, verbose: bool, level: int) -> None:
             root.handlers = []
             logs.log_to_stderr(verbose=verbose)
             assert root.level == level
+            logs.log_as_daemon()
+            assert root.level == min(level, logging.INFO)
     finally:
         root.setLevel(before)
 

@@ -138,7 +138,7 @@ def own_probes(hardware: "Hardware", config: "Config", uuids: Collection[str]) -
         try:
             folder = StateFolder(state_directory(config.state.directory))
         except StateError as error:
-            log.warning("the probes of this node are not read: %s", error)
+            click.echo(f"wirewatch: the probes of this node are not read: {error}", err=True)
             return ()
         found = history_study(folder.history, hardware.clock, uuids)
     if isinstance(found, Absent):
