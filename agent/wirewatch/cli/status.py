@@ -247,7 +247,7 @@ def _probe(document: StatusDocument) -> Iterator[StatusLine]:
         return
     yield StatusLine("probe", "none yet" if probe is None else _headline(probe))
     if not gate.open:
-        yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
+        yield StatusLine("", f"none now: {gate.detail or gate.reason}", "quiet")
     if gate.holds:
         yield StatusLine("", f"held off by {words.first(gate.holds)}", "quiet")
 
