@@ -137,6 +137,27 @@ class LazyGroup(CommandGroup):
         return self._table.get(name) or self._more().get(name)
 
 
+class RenamingCommand(click.Command):
+    """A command that also reads the names which its options had before, with a line that says so."""
+
+    def __init__(self, *, renamed: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._renamed = renamed
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with the names of today."""
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*map(self._today, args[:end]), *args[end:]])
+
+    def _today(self, word: str) -> str:
+        name, joined, value = word.partition("=")
+        now = self._renamed.get(name)
+        if now is None:
+            return word
+        click.echo(f"wirewatch: {name} is called {now} now, and is read as that", err=True)
+        return f"{now}{joined}{value}"
+
+
 def whole_sentence(command: click.Command) -> str:
     """The first sentence of a command's help, however long."""
     return command.get_short_help_str(limit=1 << 16)

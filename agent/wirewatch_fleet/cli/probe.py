@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirewatch.cli.check.answer import EXIT, HEALTHS
-from wirewatch.cli.groups import examples
+from wirewatch.cli.groups import RenamingCommand, examples
 from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, Size, WholeNumber
 from wirewatch.cli.output import shown, write_whole
 from wirewatch.core.extras import install
@@ -147,7 +147,7 @@ def _names(nodes: Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(name for one in nodes for name in expanded(one)))
     except HostlistError as error:
-        raise click.UsageError(f"--nodes: {error}") from error
+        raise click.UsageError(f"--nodelist: {error}") from error
 
 
 ENGINES: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], "RoundEngine"]] = {
@@ -166,11 +166,18 @@ GLOO_SIZE = 4 << 20
 """What processors send unless a size is given: they prove the way, and say little about wires."""
 
 
-@click.command(epilog=examples("wirewatch fleet probe --slurm --nodes n[01-16]"))
+@click.command(
+    cls=RenamingCommand, renamed={"--nodes": "--nodelist"},
+    epilog=examples("wirewatch fleet probe --slurm --nodelist n[01-16]"),
+)  # fmt: skip
 @click.option("--slurm", "runs_on", flag_value="slurm", help="Run pairs by srun.")
 @click.option("--kubernetes", "runs_on", flag_value="kubernetes", help="Run pairs as Jobs of Kubernetes.")
 @click.option(
-    "--nodes", multiple=True, metavar="LIST", help="Only these, such as n[01-16]; repeatable. Else all idle."
+    "--nodelist",
+    "nodes",
+    multiple=True,
+    metavar="LIST",
+    help="Only these nodes, such as n[01-16]; repeatable. Else all idle.",
 )
 @click.option(
     "--rounds", type=WholeNumber(1, 100), default=8, show_default=True,

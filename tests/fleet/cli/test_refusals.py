@@ -7,7 +7,7 @@ import pytest
 from tests.node.cli.test_wrong_input import refuses_latin
 from wirewatch.cli import CONFIG, USAGE, run
 
-PROBE = ("fleet", "probe", "--kubernetes", "--nodes", "a,b", "--namespace", "x")
+PROBE = ("fleet", "probe", "--kubernetes", "--nodelist", "a,b", "--namespace", "x")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_refusal_names_the_option(
                 "fleet",
                 "probe",
                 "--kubernetes",
-                "--nodes",
+                "--nodelist",
                 "a,b",
                 "--namespace",
                 "x",

@@ -167,7 +167,7 @@ def test_a_reader_that_is_gone_costs_nothing_but_the_messages() -> None:
 
 @contextmanager
 def standard_error() -> Iterator[int]:
-    """A pipe as the standard error that is logged to, with the log as commands set it up."""
+    """A pipe as the standard error that is logged to, with the log as a daemon sets it up."""
     root, hooks = logging.getLogger(), (threading.excepthook, sys.unraisablehook, sys.stderr)
     before, root.handlers = root.handlers, []
     reading, writing = os.pipe()
@@ -176,6 +176,7 @@ def standard_error() -> Iterator[int]:
         logging.captureWarnings(capture=False)
         with open(writing, "w", buffering=1) as sys.stderr:  # noqa: PTH123
             logs.log_to_stderr(verbose=False)
+            logs.log_as_daemon()
             sys.unraisablehook = SIGNALS.unraisable
             yield reading
     finally:
@@ -413,6 +414,7 @@ def test_details_are_logged_on_demand(*, verbose: bool, level: int) -> None:
     try:
         with standard_error():
             root.handlers = []
+            root.setLevel(logging.WARNING)
             logs.log_to_stderr(verbose=verbose)
             assert root.level == level
             logs.log_as_daemon()
