@@ -189,7 +189,8 @@ def _odd(command: click.Command, values: dict[str, object]) -> Iterator[str]:
     """Options that are given a word which they do not take."""
     for one in command.params:
         given = values.get(one.name or "")
-        if isinstance(one.type, click.Choice) and given is not None:
+        # click has a value of its own for what nobody gave.
+        if isinstance(one.type, click.Choice) and isinstance(given, str | list | tuple):
             for word in given if isinstance(given, list | tuple) else [given]:
                 if word not in one.type.choices and not str(word).isupper():
                     yield f"{one.opts[0]} is none of {list(one.type.choices)}: {word}"

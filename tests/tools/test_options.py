@@ -1,4 +1,4 @@
-"""docs/config.md and docs/config-expert.md have every option, with its unit and an example that the daemon takes."""
+"""docs/config.md and docs/config-expert.md have every option, with unit and an example that is taken."""
 
 import re
 import tomllib

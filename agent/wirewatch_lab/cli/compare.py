@@ -30,7 +30,7 @@ SPREAD = 2
 PARTS = (*(one.value for one in Regime), comparing.ALL_SIZES)
 
 
-@click.command(epilog=examples("wirewatch compare /tmp/before /tmp/after --fail-under 97"))
+@click.command(epilog=examples("wirewatch compare before.txt after.txt --fail-under 97"))
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option(
