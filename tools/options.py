@@ -1,4 +1,4 @@
-"""docs/config.md and docs/config-expert.md: every option of the configuration, from its model: `make generated`.
+"""docs/config.md and docs/config-expert.md: every option, from the model of a file: `make generated`.
 
 What an option means is the text below it in the code, with its unit in brackets at the end. The text around
 the tables is in docs/config.in.md and docs/config-expert.in.md. Which options are for experts, the command

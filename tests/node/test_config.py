@@ -94,7 +94,8 @@ def test_without_a_file_everything_has_its_default_and_what_is_off_does_not_run(
 
 def test_what_needs_a_restart_stays_and_the_rest_is_taken_over(tmp_path: Path) -> None:
     running = loaded(tmp_path, "")
-    text = "[listen]\naddress = '0.0.0.0:1'\n[probe]\nenabled = false\nprobe_interval = '5m'\n[expect]\ngpus = 4\n"
+    probe = "[probe]\nenabled = false\nprobe_interval = '5m'\n"
+    text = f"[listen]\naddress = '0.0.0.0:1'\n{probe}[expect]\ngpus = 4\n"
     kept, restart = reloaded(running, loaded(tmp_path, text))
     assert restart == ("listen.address", "probe.enabled")
     assert (kept.listen.address, kept.probe.enabled) == (running.listen.address, running.probe.enabled)

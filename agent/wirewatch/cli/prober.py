@@ -13,8 +13,8 @@ from wirewatch.catalogue import discover
 from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.output import log_as_daemon
 from wirewatch.config import load
-from wirewatch.daemon.log import log_as_daemon
 from wirewatch.daemon.prober import serve_prober
 from wirewatch.daemon.release import Handles
 from wirewatch.probe.runner import ProbeRunner

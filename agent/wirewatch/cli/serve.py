@@ -21,13 +21,13 @@ from wirewatch.cli.groups import examples
 from wirewatch.cli.guarded import guard
 from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.output import log_as_daemon
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors.agent import with_state
 from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
 from wirewatch.core.collector import AnyCollector
 from wirewatch.core.ports import Hardware
 from wirewatch.daemon.baselines import NOTHING, BaselineStore, foreign, read_baseline
-from wirewatch.daemon.log import log_as_daemon
 from wirewatch.daemon.machine import KeptMachine, MachineWriter, load_kept, recalled
 from wirewatch.daemon.nodecondition import ConditionOptions, ConditionWriter
 from wirewatch.daemon.notify import Notifier, Reporters, VerdictFile, verdict_path

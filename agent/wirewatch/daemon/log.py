@@ -263,7 +263,7 @@ def kind_of(record: logging.LogRecord) -> Kind:
 def log_to_stderr(*, verbose: bool) -> None:
     """Log errors to the present standard error, since a command's answer is no place for more.
 
-    `verbose`: everything, debug messages too. A daemon logs more: `log_as_daemon`.
+    `verbose`: everything, debug messages too. A daemon logs more: `cli.output.log_as_daemon`.
     What Python would print there by itself (warnings, errors of threads, of destructors) is logged as well.
     """
     handler = BoundedHandler(_writing(sys.stderr))
@@ -271,12 +271,6 @@ def log_to_stderr(*, verbose: bool) -> None:
     logging.captureWarnings(capture=True)
     threading.excepthook = _log_thread
     SIGNALS.unraisable_otherwise = _log_unraisable
-
-
-def log_as_daemon() -> None:
-    """Log what a daemon does too: its log is all that is known of it."""
-    root = logging.getLogger()
-    root.setLevel(min(root.level, logging.INFO))
 
 
 def _writing(stream: IO[str] | None) -> Callable[[bytes], object]:

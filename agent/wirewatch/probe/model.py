@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Gt, Le
 from pydantic import Field
 
-from wirewatch.core.amounts import Bytes, Seconds
+from wirewatch.core.amounts import TIME, Bytes, Seconds
 from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, PastProbe, Plan, Probed
 from wirewatch.core.statistics import Streak
@@ -40,7 +40,7 @@ class NicsOptions(Options):
     interval: Seconds = 60.0
     deadline: Seconds = 120.0
     """Time after which a probe is overdue; above `kill_after` of `[probe]`. [seconds]"""
-    probe_interval: Annotated[Seconds, Gt(0)] = 86400.0
+    probe_interval: Annotated[float, Gt(0), TIME] = 86400.0
     """Time between two probes of one port, with GPUDirect RDMA and without it. [seconds]"""
     budget: Annotated[float, Gt(0), Le(1)] = 0.002
     """Share of the GPUs' time that these probes may hold, beside that of `[probe]`. [share]"""

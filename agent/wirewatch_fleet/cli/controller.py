@@ -12,6 +12,7 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option
+from wirewatch.cli.output import log_as_daemon
 from wirewatch.core.extras import install
 from wirewatch.core.types import Unusable
 
@@ -44,7 +45,6 @@ def controller(
     from wirewatch.catalogue import discover
     from wirewatch.cli.guarded import guard
     from wirewatch.config import Listen, load
-    from wirewatch.daemon.log import log_as_daemon
 
     log_as_daemon()
     config, _ = load(config_file, discover())

@@ -146,13 +146,12 @@ EXAMPLES = (
 @click.pass_context
 def parse(
     context: click.Context, *, files: Sequence[str], op: str | None, ratio: float, machine: str | None,
-    network: str | None, environment: Mapping[str, str], explain: bool,
-    form: str | None, plot: Path | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
+    network: str | None, environment: Mapping[str, str], explain: bool, form: str | None,
+    plot: Path | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
 ) -> None:  # fmt: skip
     """Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.
 
-    Runs are judged by the GPUs that their own header shows, or by those of --machine. FILE is `-` for
-    standard input. It may be standard output of nccl-tests, with or without a launcher's text
+    FILE is `-` for standard input. It may be standard output of nccl-tests, with or without a launcher's text
     before each line, the JSON that -J writes, a log of NCCL, or all of these together. Several are read as
     one: a table, a log and the topology file of a node show where a loss is. Each size is judged by the busbw
     that the GPUs' wires should give, between nodes by what their network should. The network is found in the
@@ -176,16 +175,15 @@ def parse(
         _no_use("a topology file or graphs alone", _OF_A_NODE, *of_runs, topology not in {None, HERE})
         context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
-    had = {one.name: one.value for one in found.settings}
-    grounds = RunGrounds({**had, **environment}, logged=logged_network(found))
+    had = {one.name: one.value for one in found.settings} | dict(environment)
+    grounds = RunGrounds(had, logged=logged_network(found))
     _name(grounds, topology, described, network)
     with ExitStack() as stack:
         if topology == HERE or replay or config_file:
             grounds.node = stack.enter_context(_here(node, grounds.settings))
-        if plot is not None:
-            _plot(plot, file, reader.runs, grounds)
-        whole = Parsed(file, reader, found, ratio, grounds, drawn)
-        context.exit(EXIT[_print(whole, form or "", explain=explain)])
+        _plot(plot, file, reader.runs, grounds)
+        known = Parsed(file, reader, found, ratio, grounds, drawn)
+        context.exit(EXIT[_print(known, form or "", explain=explain)])
 
 
 def _no_use(what: str, options: str, *given: object) -> None:
@@ -408,8 +406,13 @@ def _loss(parsed_file: Parsed, judged: judge.JudgedRun, free: RunGrounds) -> Los
     return account(judged, parsed_file.grounds.basis(judged.run), evidence)
 
 
-def _plot(path: Path, source: str, runs: Sequence[BenchmarkRun], grounds: RunGrounds) -> None:
-    """Draw all runs. Raises UsageError: there is none, no matplotlib, or the file cannot be written."""
+def _plot(path: Path | None, source: str, runs: Sequence[BenchmarkRun], grounds: RunGrounds) -> None:
+    """Draw all runs where a path is given.
+
+    Raises UsageError: there is no run, no matplotlib, or the file cannot be written.
+    """
+    if path is None:
+        return
     from wirewatch_lab.study.points import to_study
     from wirewatch_lab.study.report import ReportError, write_report
 

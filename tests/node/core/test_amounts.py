@@ -12,7 +12,8 @@ from wirewatch.core.amounts import SIZE, TIME, seconds, size, size_text, time_te
 @each(
     ("text", "number"),
     [
-        ("10m", 600.0), ("2h", 7200.0), ("1d", 86400.0), ("3s", 3.0), ("1.5", 1.5), (".5h", 1800.0), (" 3S ", 3.0),
+        ("10m", 600.0), ("2h", 7200.0), ("1d", 86400.0), ("3s", 3.0), ("1.5", 1.5), (".5h", 1800.0),
+        (" 3S ", 3.0),
         ("10min", None), ("", None), ("s", None), ("-1s", None), ("1e3", None), ("inf", None), ("nan", None),
         ("1 m", None), ("10m5s", None), ("\u0661s", None),
     ],
@@ -24,7 +25,8 @@ def test_a_time(text: str, number: float | None) -> None:
 @each(
     ("text", "number"),
     [
-        ("64MiB", 64 << 20), ("64M", 64 << 20), ("64mib", 64 << 20), ("64MB", 64_000_000), ("8", 8), ("8B", 8),
+        ("64MiB", 64 << 20), ("64M", 64 << 20), ("64mib", 64 << 20), ("64MB", 64_000_000), ("8", 8),
+        ("8B", 8),
         ("8 GiB", 8 << 30), ("1.5K", 1536), ("16TiB", 16 << 40), ("0", 0), ("iB", None), ("64MBit", None),
         ("-1", None), ("", None), ("1e3", None), ("1.", None), ("\u0661", None), ("8PiB", None),
     ],

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.node.hw.children import until
 from tests.patience import HANGS
 from tests.rows import each
+from wirewatch.cli.output import log_as_daemon
 from wirewatch.daemon import log as logs
 from wirewatch.daemon.log import (
     BYTES,
@@ -176,7 +177,7 @@ def standard_error() -> Iterator[int]:
         logging.captureWarnings(capture=False)
         with open(writing, "w", buffering=1) as sys.stderr:  # noqa: PTH123
             logs.log_to_stderr(verbose=False)
-            logs.log_as_daemon()
+            log_as_daemon()
             sys.unraisablehook = SIGNALS.unraisable
             yield reading
     finally:
@@ -417,7 +418,7 @@ def test_details_are_logged_on_demand(*, verbose: bool, level: int) -> None:
             root.setLevel(logging.WARNING)
             logs.log_to_stderr(verbose=verbose)
             assert root.level == level
-            logs.log_as_daemon()
+            log_as_daemon()
             assert root.level == min(level, logging.INFO)
     finally:
         root.setLevel(before)
