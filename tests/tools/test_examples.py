@@ -55,7 +55,7 @@ def complaint(line: str, folder: Path, environment: Mapping[str, str]) -> str:
     code, text = play(line, folder, environment)
     wanted = next((answer for begins, answer in LACKING.items() if line.startswith(begins)), None)
     if wanted is not None:
-        right = code == wanted[0] and re.search(wanted[1], text)
+        right = code == wanted[0] and bool(re.search(wanted[1], text))
     else:
         logs = "" if lasts(line.split()) else r"|^\S+ \S+ (WARNING|ERROR) "
         right = code in VERDICTS and not re.search(f"Traceback{logs}", text, re.MULTILINE)

@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -24,7 +24,7 @@ OK, USAGE, CONFIG = 0, 64, 78
 WIDTH = 80
 HIDDEN = (("prober",), ("fleet", "peer"), ("fleet", "tell"), ("overlays",), ("recordings",))
 """Commands that no list has: machines call them, or they are names of before."""
-ALONE = {
+ALONE: Mapping[tuple[str, ...], tuple[str, ...] | None] = {
     ("demo",): None, ("findings",): ("list",), ("topology",): ("show",), ("overlays",): ("list",),
     ("recordings",): ("list",),
 }  # fmt: skip
