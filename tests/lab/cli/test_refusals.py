@@ -25,7 +25,7 @@ def test_a_refusal_names_the_option(
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
-        (USAGE, ("advise", "placement", "--nodes", "FILE", "--tp", "4")),
+        (USAGE, ("advise", "placement", "--cluster", "FILE", "--tp", "4")),
         (USAGE, ("sweep", "--compare", "FILE", "FILE")),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
