@@ -47,7 +47,7 @@ $(VENV)/.helm: pyproject.toml tests/system/helm.txt | $(BIN)/python
 ENGINE ?= $(if $(wildcard /proc/driver/nvidia/version),$(shell $(PYTHON) tools/environment.py engine))
 run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 	@echo "make: starts the daemon, which runs until Ctrl-C; in another terminal try $(BIN)/wirewatch status"
-	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
+	$(BIN)/wirewatch demo --here --listen $(LISTEN)
 
 # All tests that need nothing but Python packages, in three processes: each more imports everything once more, and they wait
 # little. They start some hundreds of others, so that compiled modules are kept, whatever the environment says. In a new clone

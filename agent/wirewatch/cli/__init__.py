@@ -30,13 +30,19 @@ COMMANDS: Mapping[str, Listed] = {
     "hold": Listed("wirewatch.cli.hold:hold", "Keep probes off GPUs while a job starts."),
     "jobs": Listed("wirewatch.cli.jobs.tap:jobs", "Time the collectives of running jobs."),
     "overlays": Listed(
-        "wirewatch.cli.bundled:overlays", "List the faults that can be laid over a recording."
+        "wirewatch.cli.bundled:old_overlays",
+        "List the faults that can be laid over a recording.",
+        hidden=True,
     ),
     "probe": Listed("wirewatch.cli.probe:probe", "Measure busbw between this node's idle GPUs."),
-    "prober": Listed("wirewatch.cli.prober:prober", "Run probes for an agent in another container."),
+    "prober": Listed(
+        "wirewatch.cli.prober:prober", "Run probes for an agent in another container.", hidden=True
+    ),
     "record": Listed("wirewatch.cli.record:record", "Record everything that can be read of this node."),
     "recordings": Listed(
-        "wirewatch.cli.bundled:recordings", "List the recordings of nodes that come with wirewatch."
+        "wirewatch.cli.bundled:old_recordings",
+        "List the recordings that come with wirewatch.",
+        hidden=True,
     ),
     "release": Listed("wirewatch.cli.orders:release", "Close the daemon's GPU handles for a while."),
     "serve": Listed("wirewatch.cli.serve:serve", "Run the daemon: metrics, health and state over HTTP."),

@@ -50,7 +50,7 @@ PREFIX, TIME = "wirewatch_", "unix seconds"
 HEADER = ("metric", "this part", "peers min", "median", "max", "peers")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, alone="list")
 def findings() -> None:
     """List findings, show one, give orders about one."""
 

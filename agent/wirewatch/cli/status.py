@@ -1,7 +1,6 @@
 """`wirewatch status`: the node on a dozen lines."""
 
 import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -120,9 +119,6 @@ def _polled(config: Path | None, why: str) -> StatusDocument:
     """By a poll of the node, whatever hangs; raises Unusable where the configuration cannot be used."""
     from wirewatch.cli.check.polling import CheckedNode, NodeSource
 
-    if not click.get_current_context().find_root().params.get("verbose"):
-        # What it logs stands in the lines, too.
-        logging.getLogger("wirewatch.hw.nvml").setLevel(logging.CRITICAL)
     node = CheckedNode(NodeSource(config), keep=False)
     poll = node.poll()
     end = time.monotonic() + SECONDS
@@ -272,7 +268,7 @@ def _probe(document: StatusDocument) -> Iterator[StatusLine]:
         return
     yield StatusLine("probe", "none yet" if probe is None else _headline(probe))
     if not gate.open:
-        yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
+        yield StatusLine("", f"none now: {gate.detail or gate.reason}", "quiet")
     if gate.holds:
         yield StatusLine("", f"held off by {words.first(gate.holds)}", "quiet")
 

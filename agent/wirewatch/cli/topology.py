@@ -50,7 +50,7 @@ NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, alone="show")
 def topology() -> None:
     """Show, compare and accept this node's topology."""
 

@@ -15,7 +15,7 @@ from wirewatch.documents.drift import AcceptOrder, DriftDocument, drift_of
 from wirewatch.documents.judged import findings
 from wirewatch.documents.state import FindingsDocument
 from wirewatch.server.control import FindingOrder
-from wirewatch.verdict.drift.baseline import Baseline, findings_hold
+from wirewatch.verdict.drift.baseline import NOT_POLLED, Baseline, findings_hold
 from wirewatch.verdict.drift.change import severity
 from wirewatch.verdict.drift.component import NAME, DriftMemory, keep
 from wirewatch.verdict.drift.watch import accept_all, accept_one, counting, take_back
@@ -37,7 +37,6 @@ from wirewatch.verdict.orders import (
 )
 
 log = logging.getLogger(__name__)
-EARLY = ("the daemon has just begun",)
 WITHIN = 8.0
 """Seconds for the reading that an order is carried out on; `wirewatch topology accept` waits 10 s."""
 _FAULTY = frozenset({Health.DEGRADED, Health.FAILED})
@@ -93,7 +92,7 @@ class TopologyOrders:
         """The rules of all findings but those of drift itself; safe from any thread."""
         board = self._board
         if board is None or not board.first_polls_done():
-            return EARLY
+            return (NOT_POLLED,)
         return troubles(board.node.verdict, NAME)
 
     def node(self) -> Judged | None:

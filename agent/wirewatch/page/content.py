@@ -130,8 +130,8 @@ def _live(one: Standing, policy: VerdictPolicy, *, latches: bool, forgets: bool)
         return "the next poll that does not find it"
     if latches:
         return f"{RESET}, or {_ack(one)}; time alone does not end it"
-    then = f"{span(policy.probation)} of probation, DEGRADED, in which jobs may start"
-    return f"{span(policy.settle)} without it; then {then}"
+    then = f"{span(policy.probation)} of probation: it counts as DEGRADED, and jobs may start"
+    return f"{span(policy.settle)} in which it is not seen, and then {then}"
 
 
 def _ack(one: Standing) -> str:

@@ -8,6 +8,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import ClassVar
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Strict
 from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, OperatorNote, Subject
 
@@ -184,25 +185,25 @@ class VerdictPolicy(Strict):
         "infiniband.port_down", "infiniband.port_slow", "infiniband.pcie",
     )  # fmt: skip
     """Rules that are also FAILED when they come and go `flaps` times. Patterns."""
-    settle: float = 60.0
+    settle: Seconds = 60.0
     """Time without the fault before it counts as gone. [seconds]"""
-    probation: float = DAY
+    probation: Seconds = DAY
     """Time for which it stays DEGRADED after that. [seconds]"""
     clean_probes: int = 3
     """Probes without a finding that the end of probation needs too, where probes run."""
-    recurrence: float = 7 * DAY
+    recurrence: Seconds = 7 * DAY
     """Time within which a fault that comes back is FAILED at once. [seconds]"""
     latch_after: int = 3
     """How often a fault may come back before it stays like one of `latch`."""
     flaps: int = 5
     """How often a fault of `flapping` must come within `flap_window` to be FAILED."""
-    flap_window: float = 3600.0
+    flap_window: Seconds = 3600.0
     """The time in which they are counted. [seconds]"""
     fail_on: tuple[str, ...] = ("failed", "unknown")
     """Healths with which no job starts: `failed` always, and `unknown` and `degraded` if named."""
     require_fresh_probe: bool = False
     """Whether `check` fails a node whose last probe is old."""
-    longest_suppression: float = 90 * DAY
+    longest_suppression: Seconds = 90 * DAY
     """The longest time for which a finding can be suppressed. [seconds]"""
 
     def wrong(self) -> str:

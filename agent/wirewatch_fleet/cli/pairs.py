@@ -14,6 +14,7 @@ from wirewatch.cli.options import ExistingFile, FiniteNumber, WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import table
 from wirewatch.core.exits import exit_of
+from wirewatch.core.extras import install
 from wirewatch.core.hostlist import HostlistError, topology_places
 from wirewatch.core.types import NotText, utf8
 from wirewatch.core.words import GB, first, utc
@@ -85,7 +86,7 @@ def pairs(
     if picture is not None and picture.suffix not in FORMS:
         raise click.UsageError("--picture takes a file that ends in .svg or .png")
     if picture is not None and find_spec("matplotlib") is None:
-        raise click.UsageError("--picture takes matplotlib: pip install 'wirewatch[report]'")
+        raise click.UsageError(f"--picture takes matplotlib: {install('report')}")
     try:
         made = read_rounds(results)
     except RoundsError as error:

@@ -91,7 +91,7 @@ class Allowed(NamedTuple):
 @click.command(
     epilog=examples(
         "wirewatch sweep --out /tmp/before --op all_reduce --size 8:1G",
-        "wirewatch sweep --compare /tmp/before /tmp/after --fail-under 97",
+        "wirewatch sweep --resume /tmp/before",
     )
 )
 @click.option("--out", type=_FOLDER, help="Folder for the results, new or empty.")
@@ -99,16 +99,10 @@ class Allowed(NamedTuple):
     "--resume", type=_FOLDER, help="Go on with the sweep in this folder, which did not come to its end."
 )
 @click.option("--export", type=_FOLDER, help="Write the results of what the sweep in this folder has so far.")
-@click.option(
-    "--compare", nargs=2, type=click.Path(path_type=Path), metavar="A B",
-    help="Say what is different in B: folders of sweeps, their sweep.json, or output of nccl-tests.",
-)  # fmt: skip
-@click.option(
-    "--fail-under", type=FiniteNumber(0, min_open=True), metavar="PERCENT",
-    help="With --compare: exit with 1 where B keeps less than this much of A's speed.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="With --compare: print one JSON document.")
-@click.option("--explain", is_flag=True, help="With --compare: print all of it, not 15 lines at most.")
+@click.option("--compare", nargs=2, type=click.Path(path_type=Path), hidden=True)
+@click.option("--fail-under", type=FiniteNumber(0, min_open=True), hidden=True)
+@click.option("--json", "as_json", is_flag=True, hidden=True)
+@click.option("--explain", is_flag=True, hidden=True)
 @click.option(
     "--op", "ops", multiple=True, type=click.Choice(PRIMITIVES),
     help=f"Operation; repeatable. Default: {', '.join(OPS)}.",
@@ -155,12 +149,12 @@ def sweep(
 
     It runs on this node's idle GPUs. Each measurement is in the folder as soon as it is made: a sweep that
     Ctrl-C or a job has ended goes on with --resume. At its end it writes sweep.csv, sweep.json and
-    report.html there.
+    report.html there. `wirewatch compare` says what is different between two sweeps.
 
     Exit codes: 0 all is measured; 2 some values were wrong; 3 GPUs are busy, or a job came; 64 wrong usage;
-    70 ended by Ctrl-C or SIGTERM, or nothing more can be written. With --compare and --fail-under: 0 B is
-    fast enough; 1 it is not; 3 nothing could be judged.
+    70 ended by Ctrl-C or SIGTERM, or nothing more can be written.
     """
+    # The name of before for `wirewatch compare`.
     if compare is not None:
         _compare(context, compare, fail_under, as_json=as_json, explain=explain)
     if fail_under is not None or as_json or explain:

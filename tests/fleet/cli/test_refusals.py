@@ -8,7 +8,7 @@ from tests.node.cli.test_wrong_input import refuses_latin
 from wirewatch.cli import run
 from wirewatch.core.exits import Exit
 
-PROBE = ("fleet", "probe", "--kubernetes", "--nodes", "a,b", "--namespace", "x")
+PROBE = ("fleet", "probe", "--kubernetes", "--nodelist", "a,b", "--namespace", "x")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_refusal_names_the_option(
                 "fleet",
                 "probe",
                 "--kubernetes",
-                "--nodes",
+                "--nodelist",
                 "a,b",
                 "--namespace",
                 "x",

@@ -26,7 +26,7 @@ def test_a_refusal_names_the_option(
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
-        (Exit.USAGE, ("advise", "placement", "--nodes", "FILE", "--tp", "4")),
+        (Exit.USAGE, ("advise", "placement", "--cluster", "FILE", "--tp", "4")),
         (Exit.USAGE, ("sweep", "--compare", "FILE", "FILE")),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),

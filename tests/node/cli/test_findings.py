@@ -146,7 +146,12 @@ DONE = {"health": "ok", "job_ready": True, "findings": []}
 
 def test_an_order_names_its_giver(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(module, "order", lambda *asked: given.append(asked) or DONE)
+
+    def order(*asked: Any) -> dict[str, Any]:
+        given.append(asked)
+        return DONE
+
+    monkeypatch.setattr(module, "order", order)
     monkeypatch.setattr(module, "user", lambda: "ann")
     for by in (None, "bob"):
         vars(module)["_order"](None, "/run/w.sock", "d1", "ack", {"why": "x"}, by)

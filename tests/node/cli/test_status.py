@@ -127,7 +127,7 @@ def test_the_headline_is_the_largest_all_reduce_of_most_gpus() -> None:
     assert (document.probe.size_bytes, document.probe.ranks) == (256 << 20, 8)
     assert texts(document)["probe"] == (
         "all_reduce of 256 MiB: 347.2 GB/s, nothing is expected here; 4 min ago; "
-        "none now: GPU 3 is used by process 4711 (busy)"
+        "none now: GPU 3 is used by process 4711"
     )
 
 
@@ -169,7 +169,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_commands_it(width: int) -> 
         ((), OK, "144 of 144 links up"),
         (("nvlink-link-down",), FAILED, "143 of 144 links up; GPU 2 has 17 of 18"),
         (("gpu-throttle-thermal",), DEGRADED, "gpu.throttle GPU 3"),
-        (("gpu-busy",), OK, "none now: GPU 3 is used by process 4711 (busy)"),
+        (("gpu-busy",), OK, "none now: GPU 3 is used by process 4711"),
     ],
 )
 def test_a_recording_is_played_to_its_verdict(overlays: tuple[str, ...], code: int, told: str) -> None:

@@ -17,12 +17,13 @@ from wirewatch.core.types import Absent, Failed, Health, Why
 from wirewatch.daemon import operator, pairsresult
 from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.operator import EARLY, FindingOrders, TopologyOrders
+from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.pairsresult import PairsOrders, PairsResultStore
 from wirewatch.documents.drift import AcceptOrder
 from wirewatch.documents.judged import gate_orders
 from wirewatch.documents.pairsorder import PairsOrder
 from wirewatch.server.control import FindingOrder
+from wirewatch.verdict.drift.baseline import NOT_POLLED
 from wirewatch.verdict.drift.change import severity
 from wirewatch.verdict.drift.component import DriftMemory
 from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, fold_drift, name_of, standing
@@ -213,7 +214,7 @@ def test_a_reading_that_hangs_is_not_waited_for(well: Node, monkeypatch: pytest.
 
 def test_without_a_board_nothing_is_known_and_nothing_done(well: Node) -> None:
     orders = TopologyOrders(BaselineStore(None, well.clock), well.clock)
-    assert (orders.troubles(), orders.node()) == (EARLY, None)
+    assert (orders.troubles(), orders.node()) == ((NOT_POLLED,), None)
     with pytest.raises(OrderError, match="is switched off"):
         asyncio.run(orders.accept(ALL))
 
@@ -223,7 +224,7 @@ def test_troubles_are_the_findings_of_others_once_all_have_been_read(well: Node,
     assert "nvlink.link_down" in Orders(broken).orders.troubles()
     orders = Orders(well)
     orders.board.publish(Component("nvlink", None))
-    assert orders.orders.troubles() == EARLY
+    assert orders.orders.troubles() == (NOT_POLLED,)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def ends(
 
 
 PROBED = Component(PROBE_NAME, None, applicable=True)
-LATER = "1 min without it; then 1 d of probation, DEGRADED, in which jobs may start"
+LATER = "1 min in which it is not seen, and then 1 d of probation: it counts as DEGRADED, and jobs may start"
 
 
 @each(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.node.page.pages import Strict, html_of
 from tests.node.page.states import MANY, STATES, faulty, of, state
+from tests.node.page.test_content import LATER
 from tests.rows import each
 from tests.support import EPOCH
 from wirewatch import __version__
@@ -413,7 +414,7 @@ def test_whether_a_job_may_start_is_said_with_what_it_takes(
 @pytest.mark.parametrize(
     ("name", "stage", "ends"),
     [
-        ("link-down", "live", "1 min without it; then 1 d of probation, DEGRADED, in which jobs may start"),
+        ("link-down", "live", LATER),
         ("unseen", "live", "1 min without it, of which 15 s have passed; then probation"),
         (
             "probation",

@@ -13,6 +13,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
+import click
+
 from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import Grounds, reported
 from wirewatch.cli.check.daemon import node_name
@@ -215,7 +217,7 @@ class CheckedNode:
             else KeptMachine()
         )
         if kept.foreign:
-            log.warning("%s: nothing of it counts here", kept.foreign)
+            click.echo(f"wirewatch: {kept.foreign}: nothing of it counts here", err=True)
             state = self._state = None
         ledger = read_ledger(state.latches, boot, clock.now()) if state else Ledger(boot)
         if kept.wrong:
@@ -331,8 +333,8 @@ PACE = 5.0
 MOST = 3600.0
 """Seconds after which no probe is waited for any more."""
 QUIET = {
-    "wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.jobs": logging.WARNING,
-    "wirewatch.probe": logging.WARNING,
+    "wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.jobs": logging.ERROR,
+    "wirewatch.probe": logging.ERROR,
 }  # fmt: skip
 """From which level on is logged: a lost GPU, each hint and each probe would be logged again and again."""
 PASSING = frozenset({SkipReason.SETTLING, SkipReason.BUDGET, SkipReason.LOCKED})
@@ -485,7 +487,7 @@ def _state(config: Config, *, keep: bool) -> StateFolder | None:
         if keep:
             return open_state_for_command(folder)
     except StateError as error:
-        log.warning("%s: no probe is kept, and no lock is respected", error)
+        click.echo(f"wirewatch: {error}: no probe is kept, and no lock is respected", err=True)
         return None
     return StateFolder(folder) if folder.is_dir() else None
 

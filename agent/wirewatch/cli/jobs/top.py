@@ -17,6 +17,7 @@ from wirewatch.cli.jobs.topview import CHOSEN, WIDTH, LinkRates, view
 from wirewatch.cli.options import Duration, daemon_options, replay_options
 from wirewatch.cli.output import shown
 from wirewatch.core.exits import exit_of
+from wirewatch.core.extras import install
 from wirewatch.core.types import Unanswered
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ EVERY, SHORTEST = 2.0, 0.5
 """Seconds between two looks, by default and at least."""
 ONCE = 0.5
 """Seconds in which CPU time is counted where it is printed once."""
-NO_TEXTUAL = "the live view takes textual: pip install 'wirewatch[top]'; --once prints without it"
+NO_TEXTUAL = f"printed once, since the live view takes textual: {install('top')}"
 Look = Callable[[], "NodeSnapshot | str"]
 """A snapshot of the node, or why there is none."""
 
@@ -48,16 +49,18 @@ def top(
 
     The running daemon is asked; with --replay a recording plays instead, over and over. User, CPU and command
     of processes are from /proc of this machine. Keys: h shows all, q ends, s and o sort, f or / filters, p
-    pauses. Without a terminal it prints once: of a recording its end, as `status` does.
+    pauses. Without a terminal or without the package textual it prints once: of a recording its end, as
+    `status` does.
 
     Exit codes: printed once, the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN); live, 0 ended; 64
-    wrong usage, or textual is not installed; 69 no daemon answers.
+    wrong usage; 69 no daemon answers.
     """
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
     live = not once and sys.stdout.isatty()
     if live and find_spec("textual") is None:
-        raise click.UsageError(NO_TEXTUAL)
+        click.echo(f"wirewatch: {NO_TEXTUAL}", err=True)
+        live = False
     with ExitStack() as stack:
         if replay:
             from wirewatch.cli.check.polling import NodeSource

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Strict
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Finding, Health, OperatorNote, Subject
@@ -25,7 +26,7 @@ class DriftPolicy(Strict):
     """Readings in a row that must show a change: a single one while the driver starts raises no alarm."""
     learn: int = 3
     """Readings in a row that must be alike, with nothing wrong, before they are the baseline."""
-    replaced_for: float = DAY
+    replaced_for: Seconds = DAY
     """How long a replaced part is DEGRADED, unless an operator accepts it. [seconds]"""
 
     def wrong(self) -> str:
