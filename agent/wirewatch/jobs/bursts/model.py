@@ -12,7 +12,7 @@ from wirewatch.jobs.bursts.estimate import BurstFigures
 
 @dataclass(frozen=True, slots=True)
 class BurstOptions(Options):
-    """Short looks at running jobs; off unless switched on (docs/bursts.md)."""
+    """Short looks at running jobs; off unless switched on (docs/inspector.md)."""
 
     enabled: bool = False
     interval: float = 60.0
