@@ -25,8 +25,9 @@ COHORTS = 200
 TEXT = """# Cohorts, simulated
 
 Written by `make simulation`: nodes that are drawn, not measured, judged by the limits of the alert
-[{alert}](../../docs/runbook.md#{anchor}) (under {limit:.0%} of the median, and {times:g} times as far
-below it as the upper quarter of the cohort is above it, and not where the quarters are {limit:.0%} apart, which
+[{alert}](../../docs/runbook.md#{anchor}) (under {limit:.0%} of the median, and
+{times:g} times as far below it as the upper quarter of the cohort is above it, and not where the
+quarters are {limit:.0%} apart, which
 is [WirewatchCohortSplit](../../docs/runbook.md#wirewatchcohortsplit)), whose reasons are in
 [ADR 0057](../../docs/adr/0057-comparison-of-nodes.md).
 
