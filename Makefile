@@ -292,7 +292,7 @@ TARGET ?= nccl
 TAG ?= wirewatch:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 image:
 	@printf '%s' '$(BASE)' | grep -Eq '^[^@]+@sha256:[0-9a-f]{64}$$' || \
-		{ echo 'make image: BASE=NAME@sha256:..., as docs/image.md says' >&2; exit 1; }
+		{ echo 'make image: BASE=NAME@sha256:..., as docs/install.md says' >&2; exit 1; }
 	$(BUILDER) build --target $(TARGET) --build-arg BASE=$(BASE) --build-arg REVISION=$$(git rev-parse HEAD) --tag $(TAG) .
 
 # All that is released, into dist/, from what is committed: docs/install.md. The image as `make image` has it (BASE by digest; WORDS for

@@ -140,7 +140,7 @@ class SlurmSection(_Section):
 
 
 class KubernetesSection(_Section):
-    """The kubelet, and the node condition `InterconnectHealthy` (docs/node-condition.md)."""
+    """The kubelet, and the node condition `InterconnectHealthy` (docs/controller.md)."""
 
     socket: str = SOCKET
     """The kubelet's socket for pod resources: it says which pods hold GPUs."""

@@ -119,9 +119,9 @@ class Rule:
 
     `name` is `family.fault`, or a glob where the fault is known only at run time (`sxid.*`). `healths`: those
     that its findings can have, the worst last. `alert` is the name, without the prefix `Wirewatch`, of the
-    alert that reports it and of its page in docs/runbooks; the default is made of the rule's own name.
+    alert that reports it and of its heading in docs/runbook.md; the default is made of the rule's own name.
 
-    `means`, `look` and `do` are its entry in docs/runbook.md, and the page of an alert that it has alone;
+    `means`, `look` and `do` are its entry in docs/runbook.md, where an alert that it has alone leads too;
     `do` is also what its findings advise. A rule without `means` has an entry that is written by hand.
     `rehearse` says how to see it where no bundled overlay makes it. `hold` is for how long a FAILED finding
     lasts before it is a page, in Prometheus' form; a DEGRADED one waits a quarter of an hour.

@@ -24,7 +24,7 @@ from wirewatch.documents.process import PROCESS
 from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.page.content import PageContext, page_content
-from wirewatch.page.html import INDEX, RenderedPage, choice, page, render, runbook
+from wirewatch.page.html import NAME_OF_RUNBOOK, RenderedPage, choice, moved, page, render, runbook
 from wirewatch.server.exposition import Exposition, as_openmetrics, as_text, takes_openmetrics
 from wirewatch.server.guard import Application, Receive, Scope, Send
 from wirewatch.server.reload import WebCounts
@@ -167,7 +167,7 @@ def rendered(
 
 
 def _add_page(app: FastAPI, status: DaemonView) -> None:
-    """Add the page at `/` and the runbook at `/docs` by the paths of its files; both not in OpenAPI."""
+    """Add the page at `/` and the runbook at `/docs` by the path of its file; both not in OpenAPI."""
     pages = PageCache(status)
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -177,10 +177,13 @@ def _add_page(app: FastAPI, status: DaemonView) -> None:
 
     @app.api_route("/docs/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs(path: str) -> Response:
-        made = runbook(path or INDEX)
-        if made is None:
-            return Response(f"no such page: /docs/{INDEX} lists all\n", 404, media_type="text/plain")
-        return Response(made.text, headers=dict(made.headers))
+        if path == NAME_OF_RUNBOOK:
+            made = runbook()
+            return Response(made.text, headers=dict(made.headers))
+        there = moved(path)
+        if there is None:
+            return Response(f"no such page: see /docs/{NAME_OF_RUNBOOK}\n", 404, media_type="text/plain")
+        return Response(status_code=308, headers={"location": there})
 
 
 def _add_description(app: FastAPI, status: DaemonView) -> None:

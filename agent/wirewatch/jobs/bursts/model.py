@@ -13,7 +13,7 @@ from wirewatch.jobs.bursts.estimate import BurstFigures
 
 @dataclass(frozen=True, slots=True)
 class BurstOptions(Options):
-    """Short looks at running jobs; off unless switched on (docs/bursts.md)."""
+    """Short looks at running jobs; off unless switched on (docs/inspector.md)."""
 
     enabled: bool = False
     interval: Seconds = 60.0
