@@ -288,8 +288,8 @@ def _page(outcomes: Sequence[Outcome], first: str, last: str) -> str:
     return f"""# Rounds of pairs under a real Slurm
 
 `make pairs-slurm` made this page of runs from {first} to {last}, one try each. It ran
-`wirewatch fleet probe --slurm` with a real {version.strip().replace("slurm-wlm", "Slurm")}: slurmctld, and a slurmd
-for each node.
+`wirewatch fleet probe --slurm` with a real {version.strip().replace("slurm-wlm", "Slurm")}: slurmctld,
+and a slurmd for each node.
 
 {WIRES}
 

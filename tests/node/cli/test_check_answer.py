@@ -519,6 +519,13 @@ def test_the_line_has_the_worst_first(told: Grounds, words: str) -> None:
     assert said(told) == words
 
 
+def test_what_is_not_known_has_its_reason_also_where_that_is_suppressed() -> None:
+    blind = replace(HUSHED, rule="inventory.blind", health="unknown", evidence="no driver", subject={})
+    unknown = decide(Grounds(Health.UNKNOWN, "daemon", suppressed=(HUSHED, blind)), Terms(), 0.0)
+    assert line(unknown).startswith("UNKNOWN: no driver; suppressed until ")
+    assert "no driver" not in line(decide(Grounds(Health.OK, "daemon", suppressed=(blind,)), Terms(), 0.0))
+
+
 def test_what_is_suppressed_is_no_reason() -> None:
     hidden = replace(DOWN, stage="suppressed")
     assert said(Grounds(Health.DEGRADED, "daemon", findings=(hidden, WARM))) == (

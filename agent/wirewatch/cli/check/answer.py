@@ -169,6 +169,9 @@ def line(answer: CheckAnswer) -> str:
     name = f"{answer.health.name} (demo)" if answer.grounds.source == "demo" else answer.health.name
     part = "" if worst is None else f"{worst.rule} {Subject.of(worst.subject)}"
     cause, then = ("", "") if worst is None else (worst.evidence, worst.action)
+    if worst is None and answer.grounds.health is Health.UNKNOWN:
+        # A suppressed finding counts no more, and what it says is still not known.
+        cause = next((one.evidence for one in answer.grounds.suppressed if one.health == "unknown"), "")
     more = tuple(_more(answer, findings, worst))
     kept = tuple(_kept(answer.grounds))
     return answer_line(name, part, cause, then, kept=kept, more=more, host=answer.grounds.host)

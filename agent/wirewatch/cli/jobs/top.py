@@ -57,10 +57,7 @@ def top(
     """
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
-    live = not once and sys.stdout.isatty()
-    if live and find_spec("textual") is None:
-        click.echo(f"wirewatch: {NO_TEXTUAL}", err=True)
-        live = False
+    live = not once and _is_screen()
     with ExitStack() as stack:
         if replay:
             from wirewatch.cli.check.polling import NodeSource
@@ -83,6 +80,16 @@ def top(
         else:
             click.echo(printed(first, LinkRates()))
             context.exit(_code(first))
+
+
+def _is_screen() -> bool:
+    """Whether the output can be live; says what is missing where it is a terminal."""
+    if not sys.stdout.isatty():
+        return False
+    if find_spec("textual") is None:
+        click.echo(f"wirewatch: {NO_TEXTUAL}", err=True)
+        return False
+    return True
 
 
 def _code(snapshot: "NodeSnapshot") -> int:
