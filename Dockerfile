@@ -1,4 +1,4 @@
-# The image of agent and prober: docs/image.md. Built from its folder, which .dockerignore narrows to what is copied here.
+# The image of agent and prober: docs/install.md. Built from its folder, which .dockerignore narrows to what is copied here.
 #   agent   what reads and serves, no engine: no probe runs
 #   torch   with torch as the engine, for who has it anyway
 #   nccl    with NCCL and its bindings: the default

@@ -47,7 +47,7 @@ $(VENV)/.helm: pyproject.toml tests/system/helm.txt | $(BIN)/python
 ENGINE ?= $(if $(wildcard /proc/driver/nvidia/version),$(shell $(PYTHON) tools/environment.py engine))
 run: $(VENV)/.run $(ENGINE:%=$(VENV)/.engine-%)
 	@echo "make: starts the daemon, which runs until Ctrl-C; in another terminal try $(BIN)/wirewatch status"
-	$(BIN)/wirewatch serve --demo --listen $(LISTEN)
+	$(BIN)/wirewatch demo --here --listen $(LISTEN)
 
 # All tests that need nothing but Python packages, in three processes: each more imports everything once more, and they wait
 # little. They start some hundreds of others, so that compiled modules are kept, whatever the environment says. In a new clone
@@ -292,7 +292,7 @@ TARGET ?= nccl
 TAG ?= wirewatch:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 image:
 	@printf '%s' '$(BASE)' | grep -Eq '^[^@]+@sha256:[0-9a-f]{64}$$' || \
-		{ echo 'make image: BASE=NAME@sha256:..., as docs/image.md says' >&2; exit 1; }
+		{ echo 'make image: BASE=NAME@sha256:..., as docs/install.md says' >&2; exit 1; }
 	$(BUILDER) build --target $(TARGET) --build-arg BASE=$(BASE) --build-arg REVISION=$$(git rev-parse HEAD) --tag $(TAG) .
 
 # All that is released, into dist/, from what is committed: docs/install.md. The image as `make image` has it (BASE by digest; WORDS for

@@ -88,5 +88,5 @@ def findings() -> Table:
             Label("do", header="what to do", words=what_to_do(), whole=True),
         ),
         24, 8, order=(("severity", True), ("since", True)), blank=Blank.FINDING,
-        misleads="what is acknowledged or suppressed is not here; DEGRADED may be over and on probation.",
+        misleads="what is repaired or suppressed is not here; DEGRADED may be over and on probation.",
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The rules in deploy/prometheus as values, and what is made of them: `make generated`.
 
 The alerts of rules that none by hand reports, and their test; Grafana's alerts
-(deploy/grafana/provisioning/alerting/wirewatch.yml); the index of the runbooks (docs/runbooks/README.md).
+(deploy/grafana/provisioning/alerting/wirewatch.yml); the table of alerts in docs/runbook.md.
 """
 
 import json
@@ -15,7 +15,6 @@ from urllib.parse import quote_plus
 
 import yaml
 
-from tools.prose import formatted
 from tools.yamlfile import load_yaml
 from wirewatch.catalogue import rules as declared
 from wirewatch.core.collector import Rule
@@ -25,9 +24,9 @@ ROOT = Path(__file__).parents[1]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 RECORDING, ALERTS = PROMETHEUS / "wirewatch-recording.yml", PROMETHEUS / "wirewatch-alerts.yml"
 GRAFANA = ROOT / "deploy" / "grafana" / "provisioning" / "alerting" / "wirewatch.yml"
-RUNBOOKS = ROOT / "docs" / "runbooks"
-INDEX, HEADINGS = RUNBOOKS / "README.md", ("Meaning", "Confirm", "Do", "When it is wrong")
-MARK = "<!-- alerts -->"
+RUNBOOK = ROOT / "docs" / "runbook.md"
+PARTS = ("Meaning", "Confirm", "Do", "When it is wrong")
+"""The parts of an alert's text in the runbook; the first has no label."""
 SEVERITIES = ("critical", "ticket", "info")
 DATASOURCE = "prometheus"
 """The data source's uid in Grafana."""
@@ -213,7 +212,7 @@ def _case(name: str, of_it: Sequence[Rule], one: _Severity) -> dict[str, Any]:
         "exp_annotations": {
             "summary": f"gpu-17 (lab): GPU 2 ({_UUID}) {part['rule']} is {one.word}",
             "description": f"{_action(of_it[0])} {_NUMBERS}",
-            "runbook_url": f"docs/runbooks/{name}.md",
+            "runbook_url": f"docs/runbook.md#{anchor(name)}",
             "dashboard_url": f"/graph?g0.expr={_encoded(OF_NODE, 'lab', 'gpu-17')}&g0.tab=1",
         },
     }
@@ -246,8 +245,19 @@ def _series(metric: str, labels: Mapping[str, str]) -> str:
 
 
 def runbook_url(name: str) -> str:
-    """The annotation: an alert's page at an agent that answers; where none does, the path of its file."""
-    return f"{ANSWERING}docs/runbooks/{name}.md"
+    """The annotation: an alert's text at an agent that answers; where none does, its place here."""
+    return f"{ANSWERING}docs/runbook.md#{anchor(name)}"
+
+
+def anchor(name: str) -> str:
+    """The heading of an alert in the runbook: its own, or that of the first rule of a made alert."""
+    of_it = made_alerts().get(name)
+    return slug(of_it[0].name if of_it else name)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def expression(rule: str) -> str:
@@ -282,33 +292,30 @@ def _alert(group: Mapping[str, Any], rule: Mapping[str, Any]) -> Alert:
     )  # fmt: skip
 
 
-def sections(page: Path) -> dict[str, str]:
-    """The text of a runbook's page by heading."""
-    parts = re.split(r"^## (.+)\n", page.read_text("utf-8"), flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], (text.strip("\n") for text in parts[1::2]), strict=True))
+def texts(page: str) -> dict[str, dict[str, str]]:
+    """The text of each alert that has a heading of its own in the runbook, by its parts."""
+    found = re.findall(r"^### (Wirewatch\w+)\n(.*?)(?=^###? |\Z)", page, re.MULTILINE | re.DOTALL)
+    return {name: _parts(text) for name, text in found}
 
 
-def index() -> str:
-    """docs/runbooks/README.md."""
-    head, _, tail = (RUNBOOKS / "README.in.md").read_text("utf-8").partition(MARK)
-    return formatted(head + "\n".join(_rows()) + tail)
+def _parts(text: str) -> dict[str, str]:
+    meaning, *rest = re.split(r"^\*\*([\w ]+):\*\*\n", text, flags=re.MULTILINE)
+    told = {"Meaning": meaning, **dict(zip(rest[::2], rest[1::2], strict=True))}
+    return {label: part.strip("\n") for label, part in told.items()}
+
+
+def table() -> str:
+    """The table of alerts in docs/runbook.md."""
+    return "".join(f"{row}\n" for row in _rows())
 
 
 def _rows() -> Iterator[str]:
-    yield "| alert | severity, and after how long | meaning |"
-    yield "|---|---|---|"
+    yield "| alert | severity, and after how long |"
+    yield "|---|---|"
     for name in dict.fromkeys(alert.name for alert in alerts()):
         mine = [alert for alert in alerts() if alert.name == name]
         when = "; ".join(f"{one.severity}, {one.hold or 'at once'}" for one in mine)
-        meaning = " ".join(_meaning(name).split())
-        meaning = f"{meaning[:1].upper()}{meaning[1:]}".partition(". ")[0].rstrip(".")
-        yield f"| [{name}]({name}.md) | {when} | {meaning}. |"
-
-
-def _meaning(name: str) -> str:
-    if name in made_alerts():
-        return made_alerts()[name][0].means
-    return sections(RUNBOOKS / f"{name}.md")["Meaning"]
+        yield f"| [{name}](#{anchor(name)}) | {when} |"
 
 
 def grafana() -> str:

@@ -14,7 +14,7 @@ import click
 
 from tools.prose import formatted
 from wirewatch.cli import cli
-from wirewatch.cli.groups import whole_sentence
+from wirewatch.cli.groups import CommandGroup, whole_sentence
 from wirewatch.cli.options import span
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -23,7 +23,7 @@ MARK = "<!-- commands -->"
 EXITS = re.compile(r"^Exit codes?:|\bExit codes(?: then)?:|[Ee]nds with 0|exit code is", re.MULTILINE)
 PLAIN = "Exit codes: 0 done; the others as above."
 ALONE = re.compile(
-    r"(source <\()?wirewatch (completion bash|(recordings|overlays) list|config show probe|topology diff h200"
+    r"(source <\()?wirewatch (completion bash|demo (recordings|overlays)|config show probe|topology diff h200"
     r"|advise bench-script|(?!serve|prober|fleet).*(--replay [a-z0-9]|--machine )(?!.*\|))"
 )
 """Examples that run on any machine."""
@@ -52,6 +52,9 @@ def _below(words: str, command: click.Command) -> Iterator[tuple[str, click.Comm
     if not isinstance(command, click.Group):
         yield words, command
         return
+    itself = command.itself() if isinstance(command, CommandGroup) else None
+    if itself is not None:
+        yield words, itself
     context = click.Context(command)
     for name in command.list_commands(context):
         found = command.get_command(context, name)

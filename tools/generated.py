@@ -47,18 +47,17 @@ def docs() -> Files:
 
 
 def rules() -> Files:
-    """The alerts of collectors' rules, their test and pages, and the entries of the runbook."""
+    """The alerts of collectors' rules, their test, and the entries and alerts of the runbook."""
     made = {
         runbook.PAGE: runbook.page(runbook.PAGE.read_text("utf-8")),
         alerting.ALERTS: alerting.alerts_text(),
-        **runbook.pages(),
     }
     return made | {alerting.CASES: alerting.cases()} if alerting.made_alerts() else made
 
 
 def alerts() -> Files:
-    """Grafana's twin of the alerts, and the index of the runbooks."""
-    return {alerting.GRAFANA: alerting.grafana(), alerting.INDEX: alerting.index()}
+    """Grafana's twin of the alerts."""
+    return {alerting.GRAFANA: alerting.grafana()}
 
 
 def boards() -> Files:
@@ -70,7 +69,7 @@ def boards() -> Files:
 
 
 def reasons() -> Files:
-    """What the package carries of the runbook; after its index."""
+    """What the package carries of the runbook."""
     return {**runbook.reasons(), **runbook.carried()}
 
 
@@ -118,7 +117,6 @@ STEPS: tuple[Callable[[], Files], ...] = (
 def stray() -> Iterator[Path]:
     """Files that were made, and of which nothing is the source any more."""
     yield from charted.stray()
-    yield from runbook.stray()
     yield from golden.stray()
     yield from _stray_boards()
     if alerting.CASES.exists() and not alerting.made_alerts():

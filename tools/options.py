@@ -1,7 +1,8 @@
-"""docs/config.md: every option of the configuration, from its model: `make generated`.
+"""docs/config.md and docs/config-expert.md: every option, from the model of a file: `make generated`.
 
 What an option means is the text below it in the code, with its unit in brackets at the end. The text around
-the tables is in docs/config.in.md.
+the tables is in docs/config.in.md and docs/config-expert.in.md. Which options are for experts, the command
+says: `wirewatch config show` leaves them out.
 """
 
 import ast
@@ -17,18 +18,20 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from tools.prose import formatted
 from wirewatch.catalogue import discover
-from wirewatch.config import RESTART, model
+from wirewatch.cli.configuration import is_expert, written
+from wirewatch.config import RESTART, model, type_at
+from wirewatch.core.amounts import Amount
 from wirewatch.core.collector import Options
 from wirewatch.core.types import ErrorLimit
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "config.md"
+PAGE, EXPERTS = DOCS / "config.md", DOCS / "config-expert.md"
 MARK = "<!-- options -->"
 LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 COMMON = tuple(field.name for field in fields(Options))
@@ -73,9 +76,10 @@ class Option:
     limits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        number = self.kind is float or getattr(self.kind, "__origin__", None) is float
         if not _TEXT.fullmatch(self.text):
             raise ValueError(f"{self.path}: write a sentence below it, and a unit behind it in brackets")
-        if self.kind is float and not self.text.endswith("]"):
+        if number and not self.text.endswith("]"):
             raise ValueError(f"{self.path}: write its unit behind the sentence, such as [seconds]")
         if self.default is None and self.path not in EXAMPLES:
             raise ValueError(f"{self.path}: give it a default that a file can hold, in place of None")
@@ -85,14 +89,19 @@ class Option:
         return f"{self.section}.{self.name}"
 
     @property
+    def expert(self) -> bool:
+        return is_expert(self.path)
+
+    @property
     def example(self) -> object:
-        return EXAMPLES.get(self.path, self.default)
+        return written(self.kind, EXAMPLES.get(self.path, self.default))
 
 
-def page() -> str:
-    """The whole page."""
-    head, _, tail = (DOCS / "config.in.md").read_text("utf-8").partition(MARK)
-    return formatted(head + "\n".join(_parts()) + tail)
+def page(*, expert: bool) -> str:
+    """The whole page for everybody, or for experts."""
+    around = (EXPERTS if expert else PAGE).with_suffix(".in.md")
+    head, _, tail = around.read_text("utf-8").partition(MARK)
+    return formatted(head + "\n".join(_parts(expert=expert)) + tail)
 
 
 def sections() -> Iterator[tuple[str, str, list[Option]]]:
@@ -118,17 +127,18 @@ def _table(value: object) -> bool:
 
 def _keys(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any, tuple[str, ...]]]:
     """Name, type, default and limits of each key of a table."""
-    if issubclass(kind, BaseModel):
-        for name, field in kind.model_fields.items():
-            found = (
-                (word, getattr(one, key, None)) for one in field.metadata for key, word in LIMITS.items()
-            )
-            limits = tuple(f"{word} {number:g}" for word, number in found if number is not None)
-            yield name, field.annotation, getattr(value, name), limits
-        return
-    hints = get_type_hints(kind)
-    for one in fields(kind):
-        yield one.name, hints[one.name], getattr(value, one.name), ()
+    names = kind.model_fields if issubclass(kind, BaseModel) else [one.name for one in fields(kind)]
+    for name in names:
+        found = type_at(kind, (name,))
+        parts = getattr(found, "__metadata__", ())
+        bounds = ((word, getattr(one, key, None)) for one in parts for key, word in LIMITS.items())
+        number = next((one for one in parts if isinstance(one, Amount)), None)
+        limits = tuple(
+            f"{word} {written(Annotated[float, number], at) if number else f'{at:g}'}"
+            for word, at in bounds
+            if at is not None
+        )
+        yield name, found, getattr(value, name), limits
 
 
 def unit_of(kind: type, name: str) -> str:
@@ -163,10 +173,10 @@ def _own_texts(part: type) -> Mapping[str, str]:
     return found
 
 
-def _parts() -> Iterator[str]:
-    yield from _common()
+def _parts(*, expert: bool) -> Iterator[str]:
+    yield from _common(expert=expert)
     for section, about, every in sections():
-        own = [one for one in every if not _inherited(one)]
+        own = [one for one in every if not _inherited(one) and one.expert is expert]
         if own:
             yield f"\n## [{section}]\n\n{about}\n"
             yield from _rows(own)
@@ -180,21 +190,21 @@ def _inherited(one: Option) -> bool:
     )
 
 
-def _common() -> Iterator[str]:
+def _common(*, expert: bool) -> Iterator[str]:
     texts = _texts(Options)
-    yield "## [collectors.NAME]\n\nWhat every collector has. Its other options follow below.\n"
-    yield from _rows(
-        [
-            Option("collectors.gpu", one.name, one.type, one.default, texts[one.name])
-            for one in fields(Options)
-        ]
+    every = (
+        Option("collectors.gpu", one.name, type_at(Options, (one.name,)), one.default, texts[one.name])
+        for one in fields(Options)
     )
-    yield "\n| collector | reads | enabled | interval | deadline |\n|---|---|---|---|---|"
+    own = [one for one in every if one.expert is expert]
+    yield "## [collectors.NAME]\n\nWhat every collector has. Its other options follow below.\n"
+    yield from _rows(own)
+    names = "".join(f" {one.name} |" for one in own)
+    yield f"\n| collector | reads |{names}\n|---|---|{'---|' * len(own)}"
     for one in discover():
-        run = one.options
-        times = f"{run.interval:g} s | {run.deadline:g} s"
-        yield f"| `{one.name}` | {one.about} | {_toml(run.enabled)} | {times} |"
-    yield "\n```toml\n[collectors.gpu]\nenabled = true\ninterval = 15.0\ndeadline = 10.0\n```\n"
+        values = "".join(f" {written(key.kind, getattr(one.options, key.name))} |" for key in own)
+        yield f"| `{one.name}` | {one.about} |{values.replace('True', 'true').replace('False', 'false')}"
+    yield from _example("collectors.gpu", own)
 
 
 def _rows(own: list[Option]) -> Iterator[str]:
@@ -203,7 +213,7 @@ def _rows(own: list[Option]) -> Iterator[str]:
         text, _, unit = one.text.partition(" [")
         limits = f" {' and '.join(one.limits).capitalize()}." if one.limits else ""
         restart = " Read at the start alone." if one.name in RESTART.get(one.section, ()) else ""
-        given = "not set" if one.default is None else f"`{_toml(one.default)}`"
+        given = "not set" if one.default is None else f"`{_toml(written(one.kind, one.default))}`"
         yield f"| `{one.name}` | {_type(one.kind)} | {unit.rstrip(']')} | {given} | {text}{limits}{restart} |"
 
 
@@ -258,11 +268,12 @@ def _type(kind: Any) -> str:
     if origin is tuple:
         return f"list of {_type(inner[0])}s" if inner[-1] is Ellipsis else "pair of number"
     if hasattr(kind, "__metadata__"):
-        return _type(inner[0])
+        amount = next((one.name for one in kind.__metadata__ if isinstance(one, Amount)), "")
+        return amount or _type(inner[0])
     tables = "tables" if inner and inner[-1] is ErrorLimit else "table of numbers"
     return tables if inner else plain[kind]
 
 
 def files() -> Mapping[Path, str]:
-    """The page."""
-    return {PAGE: page()}
+    """Both pages."""
+    return {PAGE: page(expert=False), EXPERTS: page(expert=True)}

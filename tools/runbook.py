@@ -1,4 +1,4 @@
-"""What docs/runbook.md and docs/runbooks say of the rules that have no text written by hand."""
+"""Fills docs/runbook.md with the rules that own their text, and makes of it what the package carries."""
 
 import json
 import re
@@ -7,14 +7,12 @@ from fnmatch import fnmatchcase
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from posixpath import dirname, join, normpath
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from dashboards.runbook import entries_in
 from tools import alerting
-from tools.alerting import RUNBOOKS
 from tools.prose import formatted
 from wirewatch.catalogue import components, rules
 from wirewatch.core.collector import Rule
@@ -25,11 +23,9 @@ from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import LAST
 from wirewatch_fleet.worst import FILE, OF_NODES, pasted
 
-PAGE = Path(__file__).parents[1] / "docs" / "runbook.md"
+PAGE = alerting.RUNBOOK
 REASONS = Path(str(files("wirewatch_fleet"))) / FILE
 SERVED = Path(str(files("wirewatch.page"))) / served.FILE
-MADE = "<!-- Made by `make generated` from the collector's rules: do not edit. -->\n"
-BESIDE = "<!-- beside: serve --replay demo-dgx-h200 --overlay nvlink-link-down -->"
 HEAD = "## Other collectors"
 
 ASIDE = "; it stands aside: no verdict depends on it"
@@ -52,6 +48,7 @@ def page(text: str) -> str:
     rows = [f"| `{name}` | {one.means} | {one.do} |" for name, one in OF_NODES.items()]
     text = between(text, "reasons", "\n".join(["| reason | means | do |", "|---|---|---|", *rows, ""]))
     text = between(text, "worst", f"```\n{pasted()}\n```\n")
+    text = between(text, "alerts", alerting.table())
     blind = ", ".join(f"`{name}.blind`" for name in sorted(one.name for one in components()))
     return formatted(between(text, "blind", f"{blind}\n"))
 
@@ -75,61 +72,37 @@ def _plain(text: str) -> str:
 
 
 def carried() -> Mapping[Path, str]:
-    """What agents serve: each page as its title and HTML, by its path below docs."""
-    docs = PAGE.parent
-    paths = [PAGE, *sorted(path for path in RUNBOOKS.glob("*.md") if path.name != "README.in.md")]
-    names = frozenset(path.relative_to(docs).as_posix() for path in paths)
-    made = {}
-    for path in paths:
-        name, text = path.relative_to(docs).as_posix(), path.read_text("utf-8")
-        made[name] = [text.removeprefix("# ").partition("\n")[0], _html(text, name, names)]
+    """What agents serve: the page as its title and HTML, and the heading of each alert."""
+    text = PAGE.read_text("utf-8")
+    headings = {name: alerting.anchor(name) for name in sorted({one.name for one in alerting.alerts()})}
+    made = {
+        "title": text.removeprefix("# ").partition("\n")[0],
+        "body": _html(text),
+        "alerts": headings,
+    }
     return {SERVED: json.dumps(made, indent=1, ensure_ascii=False) + "\n"}
 
 
-def _html(text: str, name: str, known: frozenset[str]) -> str:
-    """A page as HTML: headings have the names that links use, and what is no page of these is no link."""
+def _html(text: str) -> str:
+    """The page as HTML: headings have the names that links use, and a link to another file is no link."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL))
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
-            opening.attrSet("id", _anchor(inline.content))
+            opening.attrSet("id", alerting.slug(inline.content))
     for token in tokens:
-        token.children = (
-            list(_linked(token.children or (), name, known)) if token.children else token.children
-        )
+        token.children = list(_linked(token.children)) if token.children else token.children
     return str(parser.renderer.render(tokens, parser.options, {}))
 
 
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def _linked(tokens: Iterable[Token], name: str, known: frozenset[str]) -> Iterator[Token]:
+def _linked(tokens: Iterable[Token]) -> Iterator[Token]:
     leads = True
     for token in tokens:
         if token.type == "link_open":
-            target = str(token.attrGet("href")).partition("#")[0]
-            leads = not target or normpath(join(dirname(name), target)) in known or "://" in target
+            target = str(token.attrGet("href"))
+            leads = target.startswith("#") or "://" in target
         if leads or token.type not in {"link_open", "link_close"}:
             yield token
-
-
-def pages() -> Mapping[Path, str]:
-    """The pages of alerts that are made from rules, by their paths."""
-    return {
-        RUNBOOKS / f"{name}.md": formatted(_alert_page(name, of_it))
-        for name, of_it in alerting.made_alerts().items()
-    }
-
-
-def stray() -> tuple[Path, ...]:
-    """Pages that were made for an alert that is no more."""
-    made = pages()
-    return tuple(
-        path
-        for path in sorted(RUNBOOKS.glob("*.md"))
-        if path not in made and path.read_text("utf-8").endswith(MADE)
-    )
 
 
 def between(text: str, name: str, made: str) -> str:
@@ -175,30 +148,5 @@ def _makes(fault: str, rule: str) -> bool:
     return any(one.rule == rule for one in load_overlay(fault).findings)
 
 
-def _alert_page(name: str, of_it: Iterable[Rule]) -> str:
-    each = list(of_it)
-    meaning = "\n".join(_capital(_sentence(rule.means)) for rule in each)
-    steps = "".join(f"{number}. {text}\n" for number, text in enumerate(_steps(each), 1))
-    look = "".join(f"\nLook at {_sentence(rule.look)}\n" for rule in each if rule.look)
-    lies = "- The agent has measured it: the numbers are in `wirewatch findings list`.\n"
-    return (
-        f"# {name}\n\n## Meaning\n\n{meaning}\n\n"
-        f"## Confirm\n\n{BESIDE}\n\n```bash\nwirewatch findings list\n```\n{look}\n"
-        f"## Do\n\n{steps}\n## When it is wrong\n\n{lies}\n{MADE}"
-    )
-
-
-def _steps(each: Iterable[Rule]) -> Iterator[str]:
-    for rule in each:
-        anchor = re.sub(r"[^a-z0-9_-]", "", rule.name)
-        yield f"[`{rule.name}`](../runbook.md#{anchor}): {_sentence(rule.do)}"
-        if rule.worst is Health.FAILED:
-            yield "Critical: no job may start here until it is repaired."
-
-
 def _sentence(text: str) -> str:
     return text if text.endswith(".") else f"{text}."
-
-
-def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"

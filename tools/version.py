@@ -15,7 +15,7 @@ PLACES: Mapping[str, str] = {
     "agent/tap/tap.h": rf'^#define WW_TAP_VERSION "({NUMBER})"$',
     "Dockerfile": rf"^ARG VERSION=({NUMBER})$",
     "helm/wirewatch/Chart.yaml": rf"^(?:appV|v)ersion: ({NUMBER})$",
-    "docs/image.md": rf"/wirewatch:({NUMBER})",
+    "docs/install.md": rf"/wirewatch:({NUMBER})",
     "deploy/systemd/README.md": rf"wirewatch-({NUMBER})-py3-none-any",
     "deploy/kubernetes/examples/gate-init-container.yaml": rf"/wirewatch:({NUMBER})",
 }

@@ -12,7 +12,6 @@ import time
 
 BEGAN = time.monotonic()
 """Monotonic seconds before anything heavy is imported: the deadline of a command counts from here."""
-INTERNAL = 70
 DAEMONS = frozenset({("serve",), ("demo",), ("prober",), ("fleet", "controller")})
 
 
@@ -25,23 +24,24 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Until then Ctrl-C ends this process without a traceback of its imports.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from wirewatch.core.exits import Exit
     from wirewatch.signals import SIGNALS
 
     words = tuple(text for text in sys.argv[1:] if not text.startswith("-"))
     daemon = words[:1] in DAEMONS or words[:2] in DAEMONS
     try:
-        SIGNALS.install(0 if daemon else INTERNAL, daemon=daemon)
+        SIGNALS.install(0 if daemon else Exit.INTERNAL, daemon=daemon)
         # Imported objects stay, and collecting garbage meanwhile costs a tenth of the time.
         gc.disable()
         from wirewatch.cli import run
 
         code = run(sys.argv[1:], BEGAN)
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 0 if error.code is None else INTERNAL
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else Exit.INTERNAL
     except Exception:  # noqa: BLE001 - an import fails, and status 1 would read as the verdict DEGRADED
         if not SIGNALS.raised:
             sys.excepthook(*sys.exc_info())
-        code = INTERNAL
+        code = Exit.INTERNAL
     SIGNALS.leave(code)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import logging
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from wirewatch.core.amounts import SIZE, TIME, Amount, Seconds, WholeSeconds
 from wirewatch.core.collector import APART, AnyCollector, Options
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.types import Expect, Tier, Unusable, utf8, whole
@@ -38,6 +40,7 @@ from wirewatch.verdict.pairs import PairsOptions, PairsPolicy
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+log = logging.getLogger(__name__)
 SPARE = 1.0
 """Seconds between two runs of others that must be left to a collector that runs apart from them."""
 _NUMBERS: Mapping[str, str] = {
@@ -55,6 +58,14 @@ _MUST: Mapping[str, str] = {
     "dataclass_type": "must be a table", "mapping_type": "must be a table", "dict_type": "must be a table",
 }  # fmt: skip
 """What pydantic finds wrong with a value, by its names, in our words."""
+
+
+_AMOUNTS: Mapping[str, Amount] = {"seconds": TIME, "bytes": SIZE}
+RENAMED: Mapping[str, str] = {
+    "probe.every": "probe.probe_interval",
+    "probe.nics.every": "probe.nics.probe_interval",
+}
+"""Keys of before, which are read with a warning, by what they are called now."""
 
 
 class Problem(NamedTuple):
@@ -129,7 +140,7 @@ class SlurmSection(_Section):
 
 
 class KubernetesSection(_Section):
-    """The kubelet, and the node condition `InterconnectHealthy` (docs/node-condition.md)."""
+    """The kubelet, and the node condition `InterconnectHealthy` (docs/controller.md)."""
 
     socket: str = SOCKET
     """The kubelet's socket for pod resources: it says which pods hold GPUs."""
@@ -141,13 +152,13 @@ class KubernetesSection(_Section):
     """HOST:PORT of the API server, "" for that of the pod."""
     credentials: str = "/var/run/secrets/kubernetes.io/serviceaccount"
     """Folder with `token` and `ca.crt`."""
-    condition_heartbeat: float = Field(default=300.0, ge=60, le=600)
+    condition_heartbeat: Seconds = Field(default=300.0, ge=60, le=600)
     """Time between two writes of the condition while nothing changes. [seconds]"""
-    condition_failed_after: float = Field(default=60.0, ge=1, le=3600)
+    condition_failed_after: Seconds = Field(default=60.0, ge=1, le=3600)
     """How long the verdict must be FAILED before the condition says so. [seconds]"""
-    condition_unknown_after: float = Field(default=300.0, ge=1, le=86400)
+    condition_unknown_after: Seconds = Field(default=300.0, ge=1, le=86400)
     """How long the verdict must be UNKNOWN before the condition says so. [seconds]"""
-    condition_recovered_after: float = Field(default=300.0, ge=1, le=86400)
+    condition_recovered_after: Seconds = Field(default=300.0, ge=1, le=86400)
     """How long the verdict must be OK or DEGRADED before the condition says so. [seconds]"""
 
 
@@ -235,25 +246,25 @@ class ControllerSection(_Section):
     """Keys of taints of nodes that are out of use; any other taint only reserves its node for some pods."""
     dedicated_taints: tuple[str, ...] = ()
     """Not read any more, since only `outage_taints` are outages."""
-    confirm: float = Field(default=120.0, ge=0, le=86400)
+    confirm: Seconds = Field(default=120.0, ge=0, le=86400)
     """How long after the condition's change a heartbeat must repeat it before a node is taken out.
 
     [seconds]
     """
-    recover: float = Field(default=120.0, ge=0, le=86400)
+    recover: Seconds = Field(default=120.0, ge=0, le=86400)
     """How long after the condition's change a heartbeat must repeat it before a node is given back.
 
     [seconds]
     """
-    stale: float = Field(default=900.0, ge=120, le=3600)
+    stale: Seconds = Field(default=900.0, ge=120, le=3600)
     """Age from which on a heartbeat says nothing any more. [seconds]"""
     namespace: str = Field(default="", pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")
     """Namespace of the lease and of events, "" for that of the pod."""
     name: str = Field(default="wirewatch-controller", pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
     """Name of the lease, and of the controller in events."""
-    lease: int = Field(default=15, ge=6, le=300)
+    lease: WholeSeconds = Field(default=15, ge=6, le=300)
     """How long a leader holds the lease; the leader renews it three times in that time. [seconds]"""
-    period: float = Field(default=15.0, ge=1, le=300)
+    period: Seconds = Field(default=15.0, ge=1, le=300)
     """Time between two looks at the nodes while nothing changes. [seconds]"""
 
 
@@ -360,6 +371,7 @@ def _read(path: Path | None, kind: type[Config]) -> Config:
         data = tomllib.loads(utf8(path.read_bytes())) if path else {}
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    _rename(data, path)
     try:
         # By way of JSON, where strict models take objects for dataclasses and arrays for tuples.
         return kind.model_validate_json(json.dumps(data))
@@ -368,6 +380,22 @@ def _read(path: Path | None, kind: type[Config]) -> Config:
     except ValidationError as error:
         problems = [_problem(one, kind) for one in error.errors()]
         raise ConfigError(f"{path}: {problems[0].text}", problems) from error
+
+
+def _rename(data: dict[str, Any], path: Path | None) -> None:
+    """Give keys of before their names of today, and warn. Raises ConfigError: both names are there."""
+    for old, new in RENAMED.items():
+        *sections, before = old.split(".")
+        table: Any = data
+        for name in sections:
+            table = table.get(name) if isinstance(table, dict) else None
+        if not isinstance(table, dict) or before not in table:
+            continue
+        now = new.rpartition(".")[2]
+        if now in table:
+            raise ConfigError(f"{path}: {old} is {now!r} now, and both are there")
+        table[now] = table.pop(before)
+        log.warning("%s: %s is called %s now, and is read as that", path, old, new)
 
 
 def _impossible(config: Config, collectors: Sequence[AnyCollector]) -> Iterator[str]:
@@ -461,6 +489,9 @@ def _problem(error: "ErrorDetails", kind: type[Config]) -> Problem:
     must = _MUST.get(error["type"], "")
     said = must.format(**error.get("ctx", {})) if must else error["msg"]
     unit = _unit_at(kind, key) if error["type"] in _NUMBERS else ""
+    amount = _AMOUNTS.get(unit.partition(": ")[2].rstrip(")"))
+    if amount is not None and must.startswith("must be a "):
+        said = said.replace("must be a ", f"must be a {amount.name} such as '{amount.example}', or a ", 1)
     return Problem(key, f"{place}: {said}{unit}, got {error['input']!r}")
 
 
@@ -492,6 +523,16 @@ def _unit(kind: Any, name: str) -> str:
         if found := re.search(rf'^    {name}: [^"]*"""[^"]*\[([a-z/ ]+)\]\s*"""', source, re.MULTILINE):
             return f" (unit: {found[1]})"
     return ""
+
+
+def type_at(kind: Any, path: Sequence[str]) -> Any:
+    """Return the type of the value at a path of the model, with how it may be written."""
+    *above, name = path
+    table = _kind(kind, above)
+    if isinstance(table, type) and issubclass(table, BaseModel):
+        field = table.model_fields[name]
+        return Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    return get_type_hints(table, include_extras=True).get(name) if is_dataclass(table) else None
 
 
 def _kind(kind: Any, path: Sequence[str]) -> Any:

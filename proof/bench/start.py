@@ -26,10 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE, DATA = ROOT / "proof" / "bench" / "start.md", ROOT / "proof" / "bench" / "start.json"
 RUNS = 5
 GOAL = 0.25
-GROUPS = ("", "advise", "config", "findings", "fleet", "jobs", "overlays", "recordings", "topology")
+GROUPS = ("", "advise", "config", "findings", "fleet", "jobs", "topology")
 HELPED = (
     *GROUPS, "check", "completion", "demo", "explain", "probe", "prober", "record", "release", "serve",
-    "status", "top", "parse", "sweep", "advise cost", "advise bench-script", "advise gpu-nic",
+    "status", "top", "parse", "compare", "sweep", "advise cost", "advise bench-script", "advise gpu-nic",
     "advise nccl-env", "advise placement", "fleet controller", "fleet pairs", "fleet peer", "fleet probe",
     "fleet simulate", "fleet status", "fleet tell",
 )  # fmt: skip
@@ -38,8 +38,8 @@ ASKED = (
     "check --socket {folder}/w.sock", "status --socket {folder}/w.sock",
     "status --json --socket {folder}/w.sock",
     "findings list --socket {folder}/w.sock", "topology show --socket {folder}/w.sock",
-    "topology diff --socket {folder}/w.sock", "top --once --socket {folder}/w.sock", "overlays list",
-    "recordings list",
+    "topology diff --socket {folder}/w.sock", "top --once --socket {folder}/w.sock", "demo overlays",
+    "demo recordings",
     "completion bash", "parse --op all_reduce {folder}/table",
     "advise cost --machine 8xH200 --model llama-3-70b --tp 8",
     "advise nccl-env --for inference --machine 8xH200", "advise bench-script --nodes 2",

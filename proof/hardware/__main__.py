@@ -74,7 +74,7 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--kinds", nargs="+", metavar="KIND",
         help="kills: nvml, worker, daemon; runningjobs: healthy, late, wire; "
-        "tap, probe, taken, upgraded: their pieces",
+        "tap, probe, preempt, taken, upgraded: their pieces",
     )  # fmt: skip
     parser.add_argument("--inspector", type=Path, metavar="LIB", help="runningjobs: this plugin, not the tap")
     parser.add_argument("--gpus", nargs="+", type=int, metavar="N", help="as if there were these GPUs alone")

@@ -23,7 +23,7 @@ AWAY = 3.0
 """Seconds for which the prober stays away."""
 UNKNOWN = 3
 LOOK = 0.1
-OFTEN = "interval = 1.0\nevery = 3.0\njitter = 0.0\nsettle = 2.0\nbudget = 1.0\n"
+OFTEN = "interval = 1.0\nprobe_interval = 3.0\njitter = 0.0\nsettle = 2.0\nbudget = 1.0\n"
 
 
 class Agent:

@@ -20,7 +20,7 @@ INTERVAL = 2.0
 SKIPS = 3
 SKIPS_WITHIN = 40.0
 PROBED_WITHIN = 60.0
-_PROBE = "[probe]\ninterval = 1.0\nevery = 3.0\njitter = 0.0\nsettle = 2.0\nbudget = 1.0\n"
+_PROBE = "[probe]\ninterval = 1.0\nprobe_interval = 3.0\njitter = 0.0\nsettle = 2.0\nbudget = 1.0\n"
 
 
 def run(here: Probing) -> None:

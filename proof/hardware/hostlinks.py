@@ -8,7 +8,6 @@ import argparse
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from proof.hardware.kit import KitError, Report
-from proof.hardware.probing import Probing, probing
+from proof.hardware.probing import Probing, loaded, probing
 from wirewatch.core.ports import Order
 from wirewatch.core.probe import MIB, Plan, Probed
 from wirewatch.core.tree import count_nodes
@@ -220,7 +219,7 @@ def _neighbour(here: Probing, before: ProbeMemory) -> None:
     """The load is in the worker's own process, since the gate ends a probe beside another."""
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     place = len(here.gpus) - 1
-    worker = (sys.executable, "-m", "proof.hardware.loaded", "host", str(here.gpus[place].index), "0")
+    worker = loaded("host", here.gpus[place].index)
     probes = [probe(here, "neighbour", worker=worker) for _ in range(FAULTY)]
     judge(here.report, f"GPU {place} beside other copies", here.gpus[place].uuid, place, before, probes)
 

@@ -25,7 +25,7 @@ from proof.hardware.processes import alive, with_argument
 TRIALS = 50
 SEED = 20261122
 INTERVAL = 1.0
-PROBE = "[probe]\ninterval = 1.0\nevery = 2.0\njitter = 0.0\nsettle = 0.0\nbudget = 1.0\n"
+PROBE = "[probe]\ninterval = 1.0\nprobe_interval = 2.0\njitter = 0.0\nsettle = 0.0\nbudget = 1.0\n"
 WORKER = "wirewatch.worker"
 BACK_WITHIN = 30.0
 GONE_WITHIN = 5.0

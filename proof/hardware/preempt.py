@@ -4,14 +4,14 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
 from proof.hardware import busynode, startup
 from proof.hardware.job import Job
-from proof.hardware.kit import KitError, Report
+from proof.hardware.kit import KitError, Report, chosen
 from proof.hardware.preemption import Comer, Ended, Trial, judge, trial
 from proof.hardware.probing import LONG, Probing, probing
 
@@ -38,10 +38,19 @@ class Waiting:
 def run(report: Report, options: argparse.Namespace) -> None:
     with probing(report) as here:
         report.note(gpus=[gpu.uuid for gpu in here.gpus], seed=SEED)
-        report.attempt("foreign processes", lambda: foreign(here, options.trials or TRIALS))
-        report.attempt("a busy node", lambda: busynode.run(here))
-        report.attempt("start-ups", lambda: startup.run(here, options.startups, SEED))
-        report.attempt("start-ups under a hold", lambda: startup.run(here, options.startups, SEED, held=True))
+        pieces = _pieces(here, options)
+        for name in chosen(options.kinds, pieces):
+            report.attempt(name, pieces[name])
+
+
+def _pieces(here: Probing, options: argparse.Namespace) -> Mapping[str, Callable[[], None]]:
+    """Return the pieces by name; --kinds chooses among them."""
+    return {
+        "foreign processes": lambda: foreign(here, options.trials or TRIALS),
+        "a busy node": lambda: busynode.run(here),
+        "start-ups": lambda: startup.run(here, options.startups, SEED),
+        "start-ups under a hold": lambda: startup.run(here, options.startups, SEED, held=True),
+    }
 
 
 def foreign(here: Probing, count: int) -> None:

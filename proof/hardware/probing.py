@@ -135,6 +135,11 @@ class Probing:
             time.sleep(0.05)
 
 
+def loaded(kind: str, gpu: int, other: int = 0) -> tuple[str, ...]:
+    """Return the interpreter's arguments for a worker that loads `gpu` itself (proof.hardware.loaded)."""
+    return ("-m", "proof.hardware.loaded", kind, str(gpu), str(other))
+
+
 @contextmanager
 def probing(report: Report, least: int = 2) -> Iterator[Probing]:
     """This machine.

@@ -36,7 +36,7 @@ CONTEXTS_UP = 0.5
 OFTEN = ("gpu", "nvlink")
 """Collectors that poll more often than BACK_WITHIN."""
 _PROBE = (
-    "[probe]\ninterval = 1.0\nevery = 2.0\njitter = 0.0\nsettle = 0.0\nbudget = 1.0\n"
+    "[probe]\ninterval = 1.0\nprobe_interval = 2.0\njitter = 0.0\nsettle = 0.0\nbudget = 1.0\n"
     "bandwidth = [[536870912, 960]]\n"
 )
 """Probes one after the other that last for seconds."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from proof.hardware.job import Job
 from proof.hardware.kit import KitError, Report
-from proof.hardware.probing import Probing, command, probing
+from proof.hardware.probing import Probing, command, loaded, probing
 from wirewatch.core.probe import Probed
 from wirewatch.probe.history import History
 from wirewatch.probe.judge import fold_probe
@@ -33,7 +33,6 @@ SAVE = 10
 """Healthy probes after which their results are written."""
 LATE = 15.0
 """Seconds after which a probe that its own load holds up is given up."""
-LOADED = "proof.hardware.loaded"
 POLICY = ProbePolicy()
 
 
@@ -120,7 +119,7 @@ class Kit:
         cases = self._cases()
         for number in range(count):
             case, cold = cases[number % len(cases)], number % EACH == number // EACH % EACH
-            worker = ("-m", LOADED, case.kind, str(case.gpu), str(case.other))
+            worker = loaded(case.kind, case.gpu, case.other)
             prober = self._here.prober(worker=worker)
             probed = prober.run(self._here.order(prober, deadline=LATE))
             self._try(

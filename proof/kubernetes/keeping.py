@@ -64,7 +64,7 @@ def repaired(cluster: Cluster) -> str:
     """An operator's word, which is kept over another rollout."""
     pod = settled(cluster)
     (found,) = pod.findings()
-    pod.do("agent", "wirewatch", "findings", "ack", found["id"], "--why", "link reseated")
+    pod.do("agent", "wirewatch", "findings", "repaired", found["id"], "--yes", "--why", "link reseated")
     until("nothing is wrong", lambda: pod.health()["health"] == "ok" or None, 30)
     took = cluster.upgrade(config={"page": {"runbook": "https://docs.example.org/"}})
     after = settled(cluster)
@@ -73,7 +73,7 @@ def repaired(cluster: Cluster) -> str:
     told = until("the condition says so", lambda: _healthy(cluster), 120)
     _kept(cluster, after)
     return (
-        f"`wirewatch findings ack` ends the probation; a new configuration rolls the pod ({took:.0f} s) "
+        f"`wirewatch findings repaired` ends the probation; a new configuration rolls the pod ({took:.0f} s) "
         f"and the word "
         f"holds: True, {told['reason']}"
     )

@@ -2,7 +2,7 @@
 
     PYTHONPATH=agent:. python3 -m proof.lab.times
 
-Prints the tables of docs/advice/times.md. A machine is given a few sizes of some of its GPUs, and no other
+Prints the tables of proof/lab/times.md. A machine is given a few sizes of some of its GPUs, and no other
 reference of its own takes part: what is predicted follows from these sizes and NCCL's structure alone. That
 structure's own figures were chosen on the same recordings, for all of them at once.
 """

@@ -16,10 +16,10 @@ class Ending(Enum):
     """How the fault ends, and what an operator has to do then."""
 
     ITSELF = "by itself"
-    ACK = "repaired, then `findings ack`"
-    LATCHED = "`findings ack`"
-    REBOOT = "reboot, then `findings ack`"
-    RELEASE = "`release`, then `findings ack`"
+    ACK = "repaired, then `findings repaired`"
+    LATCHED = "`findings repaired`"
+    REBOOT = "reboot, then `findings repaired`"
+    RELEASE = "`release`, then `findings repaired`"
     PROBATION = "repaired, and nobody says so"
 
 
@@ -50,7 +50,8 @@ class Row:
     agent remembers of the machine's parts; its baseline is older still.
     `later`: alerts that come only once the fault is over, and go as well. `besides`: alerts that may come
     too, for a reason that is not the fault. `changes`: of a fault that is not
-    bundled; `kills`: the agent is killed, and started again when the fault is over.
+    bundled; `kills`: the agent is killed, and started again when the fault is over; `crashes`: it is killed
+    and started again and again meanwhile.
     `about`: the fault in words, where no overlay has them.
     """
 
@@ -66,6 +67,7 @@ class Row:
     besides: tuple[Alert, ...] = ()
     changes: Sequence[Change] = ()
     kills: bool = False
+    crashes: bool = False
     about: str = ""
 
     @property

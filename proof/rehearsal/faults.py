@@ -27,6 +27,8 @@ QUIET = squeezed(7 * 86400.0)
 """Seconds for which a node that must raise nothing is watched: a week."""
 LINGER = 6.0
 """Seconds for which is watched what else comes when all is over: what an alert kept quiet may speak up."""
+ALIVE = 4.0
+"""Seconds from a start of an agent that crashes to its next end: a minute of service."""
 TOPOLOGY, AFTER_LOOK = squeezed(DriftOptions().interval), 3.0
 """Seconds between two looks at the topology, of which the first is the daemon's first second."""
 REBOOTED = ({"port": "host", "match": "BootId()", "set": "00000000-0000-4000-8000-00000000b007"},)
@@ -63,7 +65,7 @@ def span_of(name: str, row: Row, most: Limits) -> Span:
 
 
 def changes_of(name: str, row: Row) -> Sequence[Change]:
-    if row.kills:
+    if row.kills or row.crashes:
         return ()
     return row.changes or bundled(name)
 
@@ -97,17 +99,30 @@ def _play(fleet: Fleet, name: str, row: Row, pace: Pace) -> Judged:
             _sleep_until(began)
             address = node.address
             node.kill()
+        if row.crashes:
+            _sleep_until(began)
+            _crash(node, over)
         _sleep_until(over)
         if row.kills:
             node.start(listen=address)
         acted = END[row.ending](node, over, most)
         fleet.receiver.wait(name, lambda told: _all_over(row, told), acted + _longest(most) - time.time())
         time.sleep(LINGER)
-        missed = () if row.kills else _missed(fleet, name, time.time() - node.began)
+        missed = () if row.kills or row.crashes else _missed(fleet, name, time.time() - node.began)
         fleet.prometheus.remove(name)
         node.stop()
     judged = judge(row, fleet.receiver.of(name), Times(began, over, acted), most)
     return Judged(judged.told, (*judged.troubles, *missed))
+
+
+def _crash(node: Node, over: float) -> None:
+    """Kill the agent soon after each of its starts, until this moment; it runs then."""
+    address = node.address
+    while time.time() < over:
+        node.kill()
+        node.start(listen=address)
+        node.daemon.ready()
+        time.sleep(ALIVE)
 
 
 WELL = ("well-1", "well-2", "well-3")
@@ -159,7 +174,7 @@ def _nothing(_node: Node, over: float, _most: Limits) -> float:
     return over
 
 
-def _acknowledge(node: Node, over: float, most: Limits) -> float:
+def _repaired(node: Node, over: float, most: Limits) -> float:
     """Say of everything that was FAILED that it was repaired, once it is not measured any more."""
     _until_nothing_is_left(node, most, ("latched", "probation"))
     return over
@@ -173,12 +188,12 @@ def _latched(node: Node, _over: float, most: Limits) -> float:
 
 def _until_nothing_is_left(node: Node, most: Limits, stages: tuple[str, ...]) -> None:
     end = time.monotonic() + _longest(most)
-    while left := [one for one in node.findings() if one["stage"] not in {"acknowledged", "suppressed"}]:
+    while left := [one for one in node.findings() if one["stage"] not in {"repaired", "suppressed"}]:
         for one in left:
             if one["stage"] in stages:
                 # What is measured again at this moment is refused, and asked for again.
-                node.ordered("findings", "ack", one["id"], "--why", "the rehearsal repaired it")
-        assert time.monotonic() < end, f"cannot be acknowledged: {node.told()}"
+                node.ordered("findings", "repaired", one["id"], "--yes", "--why", "the rehearsal repaired it")
+        assert time.monotonic() < end, f"cannot be called repaired: {node.told()}"
         time.sleep(0.5)
 
 
@@ -201,7 +216,7 @@ def _release(node: Node, _over: float, most: Limits) -> float:
 END: Mapping[Ending, Callable[[Node, float, Limits], float]] = {
     Ending.ITSELF: _nothing,
     Ending.PROBATION: _nothing,
-    Ending.ACK: _acknowledge,
+    Ending.ACK: _repaired,
     Ending.LATCHED: _latched,
     Ending.REBOOT: _reboot,
     Ending.RELEASE: _release,

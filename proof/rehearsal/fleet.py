@@ -75,7 +75,7 @@ def fleet(
 def make_past(folder: Path) -> Path:
     """The state folder of a healthy node: a learned baseline and a history of probes, made by its daemon."""
     node = Node("past", folder)
-    soon = {"drift": {"interval": 1.0}, "probe": {"interval": 0.5, "every": 1.0, "settle": 0.5}}
+    soon = {"drift": {"interval": 1.0}, "probe": {"interval": 0.5, "probe_interval": 1.0, "settle": 0.5}}
     with node:
         node.start(own=soon)
         end = time.monotonic() + PAST

@@ -31,7 +31,7 @@ INTERVALS: Mapping[str, float] = {
     "drift": DriftOptions().interval,
     "ibstat": InfinibandOptions().ibstat_interval,
     "acs": GpudirectOptions().acs_interval,
-    "probe": _probe.every * (1 + _probe.jitter) + _probe.interval,
+    "probe": _probe.probe_interval * (1 + _probe.jitter) + _probe.interval,
 }
 """Seconds between two looks, at most."""
 

@@ -224,6 +224,11 @@ OTHERS: Mapping[str, Row] = {
     "agent-killed": Row(
         (ticket("AgentDown"),), "agent", 0, kills=True, about="the agent is killed, and started again"
     ),
+    # Three starts within an hour, of which each takes a few seconds that nothing squeezes.
+    "agent-crashes": Row(
+        (ticket("AgentRestarting"),), "agent", 0, told=HOUR, real=30.0, crashes=True,
+        about="the agent is killed a minute after each of its starts, for a quarter of an hour",
+    ),
     # It was there when the baseline was learned; since the agent was started it was not. Its PCI device is
     # known from before; once that is acknowledged, it is missing in the baseline.
     "nic-gone-at-boot": Row(

@@ -95,7 +95,7 @@ def serves(place: Path) -> float:
     """Seconds from the start of the daemon until its metrics of the demo were there; `check` agrees."""
     port = free_port()
     began = time.monotonic()
-    with running(str(place / "bin/wirewatch"), "serve", "--demo", "--listen", f"127.0.0.1:{port}"):
+    with running(str(place / "bin/wirewatch"), "demo", "--here", "--listen", f"127.0.0.1:{port}"):
         until("no metrics", lambda: 'wirewatch_health{health="ok"} 1.0' in get(port, "/metrics")[1], 90)
         return time.monotonic() - began
 

@@ -39,7 +39,7 @@ def settings() -> str:
     others = [one for one in discover() if one.name not in done]
     sections = [f"[collectors.{one.name}]\ninterval = {one.options.interval / FASTER:g}\n" for one in others]
     usual = ProbeOptions()
-    probe = f"interval = {usual.interval / FASTER:g}\nevery = {usual.every / FASTER:g}\n"
+    probe = f"interval = {usual.interval / FASTER:g}\nprobe_interval = {usual.probe_interval / FASTER:g}\n"
     probe += "settle = 0.0\nbudget = 1.0\n"
     return "".join((*sections, "[probe]\n", probe))
 

@@ -25,9 +25,10 @@ COHORTS = 200
 TEXT = """# Cohorts, simulated
 
 Written by `make simulation`: nodes that are drawn, not measured, judged by the limits of the alert
-[{alert}](../../docs/runbooks/{alert}.md) (under {limit:.0%} of the median, and {times:g} times as far below
-it as the upper quarter of the cohort is above it, and not where the quarters are {limit:.0%} apart, which
-is [WirewatchCohortSplit](../../docs/runbooks/WirewatchCohortSplit.md)), whose reasons are in
+[{alert}](../../docs/runbook.md#{anchor}) (under {limit:.0%} of the median, and
+{times:g} times as far below it as the upper quarter of the cohort is above it, and not where the
+quarters are {limit:.0%} apart, which
+is [WirewatchCohortSplit](../../docs/runbook.md#wirewatchcohortsplit)), whose reasons are in
 [ADR 0057](../../docs/adr/0057-comparison-of-nodes.md).
 
 Healthy nodes differ by a normal distribution of this standard deviation; one node of each cohort is
@@ -105,7 +106,12 @@ def _slow(drawn: Sequence[float], count: int) -> list[float]:
 def main() -> None:
     limits = shipped()
     text = TEXT.format(
-        alert=ALERT, limit=limits.part, times=limits.times, loss=LOSS, table="\n".join(_rows(limits))
+        alert=ALERT,
+        anchor=ALERT.lower(),
+        limit=limits.part,
+        times=limits.times,
+        loss=LOSS,
+        table="\n".join(_rows(limits)),
     )
     PAGE.write_text(formatted(text), "utf-8")
 

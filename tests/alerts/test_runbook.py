@@ -29,12 +29,15 @@ from wirewatch.core.kernellog import TEXTS
 from wirewatch.core.nvml import fabric_troubles
 from wirewatch.core.types import Expect, Health
 from wirewatch.core.xids import HEALTH, RECOVERY_CHANGED, XIDS, Severity
-from wirewatch.documents import series
+from wirewatch.documents import process, series
 from wirewatch.hw.overlay import bundled_overlays
+from wirewatch.kubernetes import apiserver as condition
 from wirewatch.probe.judge import DO
+from wirewatch.server import reload
 from wirewatch.verdict.drift.change import SEVERITY
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.straggler.signals import Resource
+from wirewatch_fleet.controller import report as controller
 
 DEMO = "demo-dgx-h200"
 AFTERS = ("At once", "By time", "Next probe", "Probation", "Latches")
@@ -236,7 +239,8 @@ def test_a_command_on_the_page_is_one(line: str) -> None:
 
 
 def test_the_metrics_on_the_page_exist() -> None:
-    known = {metric.name for metric in (*series.METRICS, *(m for c in components() for m in c.metrics))}
+    own = (*series.METRICS, *process.METRICS, *condition.METRICS, *reload.METRICS, *controller.METRICS)
+    known = {metric.name for metric in (*own, *(m for c in components() for m in c.metrics))}
     assert set(re.findall(r"(?<!:)\bwirewatch_([a-z0-9_]+)", page())) <= known
     recorded = set(re.findall(r"\b(?:\w+:wirewatch_\w+:\w+|wirewatch:\w+:\w+)", page()))
     assert recorded

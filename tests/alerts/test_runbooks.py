@@ -1,54 +1,56 @@
-"""Each alert has a page, each page an alert; what a page names exists."""
+"""Each alert has a text in the runbook, and each text an alert; what a text names exists."""
 
 import re
 import shlex
-from pathlib import Path
+from collections.abc import Mapping
 
 import click
 import pytest
 
-from dashboards.runbook import code, entries
+from dashboards.runbook import PAGE, code, entries, page
 from tests.alerts.coverage import EXAMPLES, known_rules, levels_of, selection
 from tests.rows import each
 from tools import alerting, promql
-from tools.alerting import HEADINGS, INDEX, RUNBOOKS, alerts, records, sections
+from tools.alerting import PARTS, alerts, made_alerts, records, slug, texts
 from wirewatch.cli import cli
 
 SERIES = promql.recorded((one.name, one.expr, one.labels) for one in records())
-PAGES = sorted(path for path in RUNBOOKS.glob("*.md") if not path.name.startswith("README"))
+TEXTS = texts(page())
 WIREWATCH = re.compile(r"(?<!`)`(wirewatch [^`]+)`|^ *(wirewatch [a-z].*)$", re.MULTILINE)
 
-each_page = each("page", PAGES, ids=lambda path: path.stem)
+each_alert = each("name", sorted(TEXTS))
 
 
-def test_each_alert_has_a_page_and_each_page_an_alert() -> None:
-    assert {path.stem for path in PAGES} == {alert.name for alert in alerts()}
+def whole(told: Mapping[str, str]) -> str:
+    return "\n".join(told.values())
 
 
-@each_page
-def test_a_page_is_whole(page: Path) -> None:
-    text = page.read_text("utf-8")
-    assert text.startswith(f"# {page.stem}\n")
-    told = sections(page)
-    assert tuple(told) == HEADINGS
+def test_each_alert_that_is_written_by_hand_has_a_text_and_each_text_an_alert() -> None:
+    assert set(TEXTS) == {alert.name for alert in alerts()} - set(made_alerts())
+
+
+@each_alert
+def test_a_text_is_whole(name: str) -> None:
+    told = TEXTS[name]
+    assert tuple(told) == PARTS
     assert all(told.values())
     assert re.search(r"^ *```(?:bash)?\n *\S", told["Confirm"], re.MULTILINE), "no command to confirm it with"
     assert told["Do"].startswith("1. ")
     assert told["When it is wrong"].startswith("- ")
 
 
-@each_page
-def test_resets_begin_with_release(page: Path) -> None:
-    do = sections(page)["Do"]
+@each_alert
+def test_resets_begin_with_release(name: str) -> None:
+    do = TEXTS[name]["Do"]
     for found in re.finditer(r"reset the GPU|reset it, take it back|--gpu-reset", do):
         before = do[: found.start()]
         following = do[found.start() :]
         assert "wirewatch release --for" in before or "\n   wirewatch release --for" in following
 
 
-@each_page
-def test_the_commands_of_a_page_are_ours(page: Path) -> None:
-    for line in (one or other for one, other in WIREWATCH.findall(page.read_text("utf-8"))):
+@each_alert
+def test_the_commands_of_a_text_are_ours(name: str) -> None:
+    for line in (one or other for one, other in WIREWATCH.findall(whole(TEXTS[name]))):
         words = shlex.split(line)[1:]
         command: click.Command = cli
         while isinstance(command, click.Group):
@@ -59,46 +61,36 @@ def test_the_commands_of_a_page_are_ours(page: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= options, line
 
 
-@each_page
-def test_the_queries_of_a_page_ask_for_what_exists(page: Path) -> None:
-    text = page.read_text("utf-8")
-    lines = re.findall(r"^ {4,}(.*wirewatch[_:].*)$", text, re.MULTILINE)
-    for query in lines:
+@each_alert
+def test_the_queries_of_a_text_ask_for_what_exists(name: str) -> None:
+    text = whole(TEXTS[name])
+    for query in re.findall(r"^ {4,}(.*wirewatch[_:].*)$", text, re.MULTILINE):
         promql.labels_of(query, SERIES)
-    for name in re.findall(r"\b(?:\w+:)*wirewatch_[a-z_]+(?::\w+)?", " ".join(code(text))):
-        assert name in SERIES, name
+    for series in re.findall(r"\b(?:\w+:)*wirewatch_[a-z_]+(?::\w+)?", " ".join(code(text))):
+        assert series in SERIES, series
 
 
-def test_the_pages_that_the_alerts_name_are_there() -> None:
-    for alert in alerts():
-        assert (alerting.ROOT / alert.annotations["runbook_url"].removeprefix(alerting.ANSWERING)).is_file()
+def test_the_pages_that_descriptions_name_are_there() -> None:
     for text in (one.annotations["description"] for one in alerts()):
         for path in re.findall(r"\b(?:deploy|docs)/[\w./-]*\w", text):
             assert (alerting.ROOT / path).exists(), path
 
 
-@each("page", [*PAGES, INDEX, alerting.PROMETHEUS / "README.md"], ids=lambda path: path.stem)
-def test_links_lead_somewhere(page: Path) -> None:
-    for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text("utf-8")):
+def test_links_of_the_page_about_prometheus_lead_somewhere() -> None:
+    page_of = alerting.PROMETHEUS / "README.md"
+    for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page_of.read_text("utf-8")):
         if path.startswith("http"):
             continue
-        target = (page.parent / path).resolve() if path else page
+        target = (page_of.parent / path).resolve() if path else page_of
         assert target.exists(), path
-        assert not anchor or anchor in _anchors(target), f"{path}#{anchor}"
+        heads = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {slug(head) for head in heads}, f"{path}#{anchor}"
 
 
-def _anchors(page: Path) -> set[str]:
-    return {_slug(head) for head in re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)}
-
-
-def _slug(head: str) -> str:
-    return re.sub(r"[^a-z0-9_ -]", "", head.lower()).replace(" ", "-")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_a_page_leads_to_the_entry_of_each_finding_that_its_alert_reports(page: Path) -> None:
-    text = page.read_text("utf-8")
-    for alert in (one for one in alerts() if one.name == page.stem):
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_a_text_leads_to_the_entry_of_each_finding_that_its_alert_reports(name: str) -> None:
+    text = whole(TEXTS[name])
+    for alert in (one for one in alerts() if one.name == name):
         selects = selection(alert)
         if selects is None:
             continue
@@ -108,4 +100,11 @@ def test_a_page_leads_to_the_entry_of_each_finding_that_its_alert_reports(page: 
             wanted = [one for one in entries() if rule in one.names] or [
                 one for one in entries() if named in one.names
             ]
-            assert any(f"#{_slug(one.title)})" in text for one in wanted), rule
+            assert any(f"#{slug(one.title)})" in text for one in wanted), rule
+
+
+@each("name", sorted(made_alerts()))
+def test_a_made_alert_leads_to_the_entry_of_its_first_rule(name: str) -> None:
+    first = made_alerts()[name][0].name
+    assert any(slug(one.title) == alerting.anchor(name) for one in entries() if first in one.names)
+    assert PAGE.read_text("utf-8").count(f"[{name}](#{alerting.anchor(name)}) |") == 1

@@ -1,69 +1,75 @@
 """The runbook that agents serve: all of it is there, and its links lead somewhere."""
 
 import re
-from posixpath import dirname, join, normpath
-from urllib.parse import urldefrag
+from urllib.parse import urldefrag, urljoin
 
 from tests.alerts.coverage import known_rules
 from tests.rows import each
-from tools.alerting import INDEX as INDEX_FILE
-from tools.alerting import alerts, runbook_url
-from tools.pages import DOCS
+from tools.alerting import ANSWERING, alerts
 from wirewatch.page.findings import link
-from wirewatch.page.html import INDEX, OWN, runbook
+from wirewatch.page.html import OWN, moved, runbook
 
-PAGES = sorted({"runbook.md", INDEX, *(runbook_url(one.name).rpartition("docs/")[2] for one in alerts())})
-
-
-def served(path: str) -> str:
-    made = runbook(path)
-    assert made is not None, path
-    return made.text.decode()
+ALERTS = sorted({one.name for one in alerts()})
+AT = "http://node:9410/docs/"
 
 
-def anchors(path: str) -> set[str]:
-    return set(re.findall(r'<h\d id="([^"]+)"', served(path)))
+def served() -> str:
+    return runbook().text.decode()
 
 
-def test_each_alert_has_its_page_and_the_index_has_all() -> None:
-    assert len(PAGES) > 50
-    assert INDEX_FILE == DOCS / INDEX
-    shown = set(re.findall(r'href="(Wirewatch\w+\.md)"', served(INDEX)))
-    assert shown == {f"{one.name}.md" for one in alerts()}
+def anchors() -> set[str]:
+    return set(re.findall(r'<h\d id="([^"]+)"', served()))
 
 
-@each("path", PAGES)
-def test_a_link_of_a_page_leads_to_a_page_and_to_a_heading_of_it(path: str) -> None:
-    found = re.findall(r'href="([^"]+)"', served(path))
-    assert any(normpath(join(dirname(path), url)) == ".." for url in found), "the status page"
-    for url in found:
-        if url.startswith("http") or url == "data:,":
-            continue
-        # Never from the root of the host: an agent may be reached below a path, as by an ingress.
-        assert not url.startswith("/")
-        target, anchor = urldefrag(url)
-        where = normpath(join(dirname(path), target)) if target else path
-        if where == "..":  # What is above docs: the status page.
-            continue
-        assert not anchor or anchor in anchors(where), url
+def test_a_heading_stands_once() -> None:
+    every = re.findall(r'<h\d id="([^"]+)"', served())
+    assert len(every) > 150
+    assert len(every) == len(set(every))
+
+
+def test_each_alert_leads_to_a_heading_and_the_table_has_all() -> None:
+    assert len(ALERTS) > 50
+    for one in alerts():
+        path, anchor = urldefrag(one.annotations["runbook_url"].removeprefix(ANSWERING))
+        assert path == OWN
+        assert anchor in anchors(), one.name
+    assert set(re.findall(r'<a href="#[^"]+">(Wirewatch\w+)</a></td>', served())) == set(ALERTS)
+
+
+def test_a_link_of_the_page_leads_to_a_heading_of_it_or_to_the_status_page() -> None:
+    found = re.findall(r'href="([^"]+)"', served())
+    # Never from the root of the host: an agent may be reached below a path, as by an ingress.
+    assert "../" in found, "the status page"
+    for url in set(found) - {"../", "data:,"}:
+        assert url.startswith("http") or url.removeprefix("#") in anchors(), url
 
 
 def test_the_status_page_leads_to_the_entry_of_each_rule() -> None:
-    known = anchors("runbook.md")
     for rule in known_rules():
         target, anchor = urldefrag(link(OWN, rule))
-        assert target == "docs/runbook.md"
-        assert anchor in known, rule
+        assert target == OWN
+        assert anchor in anchors(), rule
 
 
-@each("path", ["", "runbooks", "runbooks/", "../runbook.md", "runbooks/README.in.md", "\0", "a" * 9999])
+@each("name", ALERTS)
+def test_the_page_that_an_alert_of_0_2_led_to_leads_to_its_heading(name: str) -> None:
+    (now,) = {one.annotations["runbook_url"] for one in alerts() if one.name == name}
+    there = urljoin(f"{AT}runbooks/{name}.md", moved(f"runbooks/{name}.md"))
+    assert there == f"{AT}{now.removeprefix(f'{ANSWERING}docs/')}"
+
+
+def test_the_index_of_0_2_and_the_folder_lead_to_the_page() -> None:
+    assert urljoin(f"{AT}runbooks/README.md", moved("runbooks/README.md")) == f"{AT}runbook.md#alerts"
+    assert urljoin(AT, moved("")) == f"{AT}runbook.md"
+
+
+@each("path", ["runbooks", "runbooks/", "../runbook.md", "x/runbooks/README.md", "WirewatchGPULost.md", "\0"])
 def test_other_paths_are_no_page(path: str) -> None:
-    assert runbook(path) is None
+    assert moved(path) is None
 
 
 def test_a_page_runs_nothing_and_asks_no_other_server() -> None:
-    made = runbook("runbook.md")
-    assert made is not None
+    made = runbook()
     assert "default-src 'none'" in made.headers["content-security-policy"]
     text = made.text.decode()
     assert "<script" not in text

@@ -31,7 +31,7 @@ interval = {_EVERY}
 [probe]
 interval = 1.0
 settle = 0.0
-every = 5.0
+probe_interval = 5.0
 budget = 1.0
 """
 )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import IO, Any
 
-from wirewatch.__main__ import INTERNAL
+from wirewatch.core.exits import Exit
 from wirewatch.signals import SIGNALS
 
 AT_ONCE = 4
@@ -85,7 +85,7 @@ def at_calls(copies: Copies, every: int) -> None:
             if callable(handler):
                 # The thread that listens is not in the copy.
                 daemon = sys.argv[1] == "serve"
-                SIGNALS.install(0 if daemon else INTERNAL, daemon=daemon)
+                SIGNALS.install(0 if daemon else Exit.INTERNAL, daemon=daemon)
             copies.kill()
 
     def ended(code: int) -> None:

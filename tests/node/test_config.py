@@ -1,16 +1,20 @@
 """The rules of a configuration that types cannot say, and the words for a value that is wrong."""
 
+import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from tests.rows import each
+from tools.options import sections
 from wirewatch import config as module
 from wirewatch.catalogue import discover
-from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
+from wirewatch.cli.configuration import written
+from wirewatch.config import Config, ConfigError, address, expectations, load, model, reloaded, type_at
 from wirewatch.core.collector import APART
 
 
@@ -25,12 +29,15 @@ def loaded(folder: Path, text: str) -> Config:
     [
         ("[listen]\nadress = ''", "unknown key 'listen.adress'; did you mean 'address'"),
         ("[listen]\nzzzzzz = ''", "unknown key 'listen.zzzzzz'"),
-        ("[probe]\nevry = 1", "unknown key 'probe.evry'; did you mean 'every'"),
+        ("[probe]\nprobe_intervl = 1", "unknown key 'probe.probe_intervl'; did you mean 'probe_interval' or"),
         ("[expect]\ngpus = 'x'", "expect.gpus: must be a whole number, got 'x'"),
         ("[expect]\ngpus = 0", "expect.gpus: must be 1 or more, got 0"),
         ("[expect]\nrdma_rate_bytes_per_second = 0", "must be above 0 (unit: bytes/s), got 0"),
         ("[kubernetes]\ncondition_heartbeat = 5", "must be 60 or more (unit: seconds), got 5"),
-        ("[kubernetes]\ncondition_heartbeat = 'x'", "must be a number (unit: seconds), got 'x'"),
+        (
+            "[kubernetes]\ncondition_heartbeat = 'x'",
+            "must be a time such as '10m', or a number (unit: seconds), got 'x'",
+        ),
         ("[listen]\naddress = 1", "listen.address: must be a text in quotes, got 1"),
         ("[jobs]\nras = ['x']", "jobs.ras.0: "),
         ("a = 2000-01-01", "dates and times are not supported"),
@@ -46,7 +53,11 @@ def loaded(folder: Path, text: str) -> Config:
             "[controller.budget]\ncluster = 'x'",
             "cluster: must be a whole number of nodes, or a percentage such as '5%', got 'x'",
         ),
-        ("[probe]\nlatency_sizes = ['x']", "probe.latency_sizes.0: must be a whole number"),
+        (
+            "[probe]\nlatency_sizes = ['x']",
+            "latency_sizes.0: must be a size such as '64MiB', or a whole number (unit: bytes), got 'x'",
+        ),
+        ("[kubernetes]\ncondition_heartbeat = '5s'", "must be 60 or more (unit: seconds), got 5"),
         ("[probe]\nbandwidth = [[1, 'x']]", "probe.bandwidth.0.1: must be a whole number"),
         ("[probe]\nbandwidth = [{ size = 1 }]", "probe.bandwidth.0"),
     ],
@@ -83,11 +94,12 @@ def test_without_a_file_everything_has_its_default_and_what_is_off_does_not_run(
 
 def test_what_needs_a_restart_stays_and_the_rest_is_taken_over(tmp_path: Path) -> None:
     running = loaded(tmp_path, "")
-    text = "[listen]\naddress = '0.0.0.0:1'\n[probe]\nenabled = false\nevery = 300.0\n[expect]\ngpus = 4\n"
+    probe = "[probe]\nenabled = false\nprobe_interval = '5m'\n"
+    text = f"[listen]\naddress = '0.0.0.0:1'\n{probe}[expect]\ngpus = 4\n"
     kept, restart = reloaded(running, loaded(tmp_path, text))
     assert restart == ("listen.address", "probe.enabled")
     assert (kept.listen.address, kept.probe.enabled) == (running.listen.address, running.probe.enabled)
-    assert (kept.probe.every, expectations(kept).gpus) == (300.0, 4)
+    assert (kept.probe.probe_interval, expectations(kept).gpus) == (300.0, 4)
     assert reloaded(running, running) == (running, ())
 
 
@@ -133,15 +145,18 @@ def test_a_collector_that_runs_apart_needs_a_gap(interval: float, *, refused: bo
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ("must be above 0: 'every'", "must be above 0: 'every', got 600.0 (unit: seconds)"),
+        ("must be above 0: 'probe_interval'", "must be above 0: 'probe_interval', got 600.0 (unit: seconds)"),
         ("must be: 'unheard'", "must be: 'unheard'"),
         ("no key here", "no key here"),
-        ("a: 'every'; b: 'enabled'", "a: 'every', got 600.0 (unit: seconds); b: 'enabled', got True"),
+        (
+            "a: 'probe_interval'; b: 'enabled'",
+            "a: 'probe_interval', got 600.0 (unit: seconds); b: 'enabled', got True",
+        ),
     ],
 )
 def test_complaints_name_the_value_and_its_unit(wrong: str, text: str) -> None:
     probe = load(None, discover())[0].probe
-    every = replace(probe, every=600.0, enabled=True)
+    every = replace(probe, probe_interval=600.0, enabled=True)
     assert vars(module)["_with_values"](wrong, every) == text
 
 
@@ -150,3 +165,50 @@ def test_a_probe_that_is_off_closes_no_gap(tmp_path: Path, probe: str, *, refuse
     text = f"[probe]\n{probe}interval = 3.0\n[collectors.lockstep]\nenabled = true\n"
     with pytest.raises(ConfigError, match="lockstep: it must run") if refused else nullcontext():
         loaded(tmp_path, text)
+
+
+WRITTEN = [
+    (one, unit)
+    for _, _, every in sections()
+    for one in every
+    for unit in [one.text.partition(" [")[2].rstrip("]")]
+    if unit in {"seconds", "bytes"}
+]
+
+
+def test_every_time_and_size_is_taken_as_people_write_it() -> None:
+    """A key whose unit is seconds or bytes takes `2m` or `3KiB`, and is written so."""
+    assert len(WRITTEN) >= 100
+    for one, unit in WRITTEN:
+        text, number = ("2m", 120) if unit == "seconds" else ("3KiB", 3072)
+        kind = type_at(model(discover()), one.path.split("."))
+        given = [number] if isinstance(one.default, tuple) else number
+        assert written(kind, given) == ([text] if isinstance(one.default, tuple) else text), one.path
+        read = TypeAdapter(kind, config={"strict": True}).validate_json
+        assert read(json.dumps(written(kind, given))) == read(json.dumps(given)), one.path
+
+
+def test_times_and_sizes_of_a_file_are_numbers(tmp_path: Path) -> None:
+    probe = 'probe_interval = "20m"\nbandwidth = [["64MiB", 8], [4096, 2]]\nfree_bytes = "1.5G"\n'
+    limit = '[policy.nvlink.error_limits.crc]\nevents = 3\nseconds = "1m"\n'
+    config = loaded(tmp_path, f'[probe]\n{probe}{limit}[controller]\nlease = "20s"\n')
+    assert (config.probe.probe_interval, config.controller.lease) == (1200.0, 20)
+    assert config.probe.bandwidth == ((64 << 20, 8), (4096, 2))
+    assert config.probe.free_bytes == 3 << 29
+    assert config.policy.nvlink.error_limits["crc"].seconds == 60.0
+
+
+def test_a_key_of_before_is_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = loaded(tmp_path, "[probe]\nevery = 300.0\n[probe.nics]\nevery = '1h'\n")
+    assert (config.probe.probe_interval, config.probe.nics.probe_interval) == (300.0, 3600.0)
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "probe.every is called probe.probe_interval now, and is read as that",
+        "probe.nics.every is called probe.nics.probe_interval now, and is read as that",
+    ]
+    caplog.clear()
+    loaded(tmp_path, "[probe]\nprobe_interval = 300.0\n")
+    assert not caplog.records
+    with pytest.raises(ConfigError, match=r"probe\.every is 'probe_interval' now, and both are there"):
+        loaded(tmp_path, "[probe]\nevery = 300.0\nprobe_interval = 300.0\n")
+    with pytest.raises(ConfigError, match="probe: must be a table"):
+        loaded(tmp_path, "probe = 3\n")

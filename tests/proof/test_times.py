@@ -14,14 +14,14 @@ from wirewatch.core.probe import MIB, OPS
 from wirewatch_lab.advice.times.estimate import LAUNCHES
 
 TRIALS = trials()
-PAGE = Path(__file__).parents[2] / "docs" / "advice" / "times.md"
+PAGE = Path(__file__).parents[2] / "proof" / "lab" / "times.md"
 GIVEN_TWO = "2 H200 at 8 B (a graph), 64 and 256 MiB"
 MISSES = {
     ("4 H100 at 3 sizes", "all_gather", 8): 0.18,
     (GIVEN_TWO, "all_reduce, graph", 4): 0.18,
     (GIVEN_TWO, "all_reduce, graph", 8): 0.39,
 }
-"""What is farther off than the limit, as docs/advice/times.md says: one size of eight GPUs, a floor that the
+"""What is farther off than the limit, as proof/lab/times.md says: one size of eight GPUs, a floor that the
 source gives as one figure for sizes from 1 to 64 KiB, and small messages of eight H20."""
 
 

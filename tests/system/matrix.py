@@ -250,6 +250,7 @@ MATRIX: dict[str, Values] = {
             "tier": "core",
             "rackLabel": "topology.kubernetes.io/zone",
             "leafLabel": "x.y/leaf-1",
+            "poolLabel": "cloud.google.com/gke-nodepool",
         },
     },
     "racks of pods": {"podMonitor": {"enabled": True, "tier": "full", "rackLabel": "rack"}},

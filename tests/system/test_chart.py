@@ -461,7 +461,7 @@ def test_the_runbooks_are_where_they_are_served() -> None:
     assert every
     assert [one for one in every if "runbook_command" in one] == []
     urls = [one["runbook_url"] for one in every]
-    assert [url for url in urls if not re.fullmatch(rf"{base}docs/runbooks/Wirewatch\w+\.md", url)] == []
+    assert [url for url in urls if not re.fullmatch(rf"{base}docs/runbook\.md#\w+", url)] == []
     shown = set().union(*map(links, boards(values).values()))
     assert shown == {f"{base}docs/runbook.md#:~:text=${{__value.raw}}"}
 
@@ -489,7 +489,7 @@ def test_every_alert_has_links_where_no_address_is_given(values: dict[str, Any],
     port = page.rstrip("/").rpartition(":")[2]
     for one in every:
         assert set(one) == {"summary", "description", "runbook_url", "runbook_command", "dashboard_url"}
-        assert re.fullmatch(rf"{page}docs/runbooks/Wirewatch\w+\.md", one["runbook_url"])
+        assert re.fullmatch(rf"{page}docs/runbook\.md#\w+", one["runbook_url"])
         assert one["runbook_command"] == f"kubectl -n wirewatch port-forward daemonset/wirewatch {port}"
         assert one["dashboard_url"] in {NODE_DASHBOARD, FLEET_DASHBOARD}
     assert "runbook_url of alerts leads to localhost" in rendered({**LINKED, **values})[NOTES]
@@ -509,7 +509,7 @@ def test_every_alert_has_links_where_no_address_is_given(values: dict[str, Any],
 def test_links_lead_to_agents_where_these_are_reached(values: dict[str, Any], page: str) -> None:
     node = '{{ . | first | label "node" }}'
     for one in annotations({**LINKED, **values}):
-        assert f"}}}}{page.replace('NODE', node)}{{{{ end }}}}docs/runbooks/" in one["runbook_url"]
+        assert f"}}}}{page.replace('NODE', node)}{{{{ end }}}}docs/runbook.md#" in one["runbook_url"]
         assert one["dashboard_url"] in {NODE_DASHBOARD, FLEET_DASHBOARD}
         assert "runbook_command" not in one
     assert "runbook_url" not in rendered({**LINKED, **values})[NOTES]

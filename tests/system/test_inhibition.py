@@ -19,6 +19,7 @@ pytestmark = pytest.mark.system
 Labels = Mapping[str, str]
 NODE = {"cluster": "lab", "node": "gpu-17"}
 RACK = {"cluster": "lab", "rack": "r01"}
+SILENT = {"rule": "agent.down"}
 AT = {**NODE, **RACK, "leaf": "l1"}
 PORT = {"rule": "infiniband.port_down", "device": "mlx5_3", "port": "1"}
 LISTED = {"device_class": "mlx", "onset": "1764390000", "scope": "leaf l1"}
@@ -118,11 +119,44 @@ LAST = [
                 alert("WirewatchCollectorFailing", "ticket", {**NODE, "collector": "gpu"}),
                 alert("WirewatchNodeUnknown", "ticket", NODE),
                 alert("WirewatchFleetBlind", "critical", {"cluster": "lab"}),
-                alert("WirewatchAgentDown", "ticket", {**NODE, "node": "gpu-18"}),
-                alert("WirewatchAgentRestarting", "ticket", {**NODE, "node": "gpu-19"}),
+                alert("WirewatchNodeUnwatched", "ticket", {**NODE, "node": "gpu-18"}),
                 alert("WirewatchProbeStale", "ticket", {**NODE, "node": "gpu-18"}),
             ],
             {"WirewatchCollectorFailing", "WirewatchFleetBlind", "WirewatchProbeStale"},
+        ),
+        # A fleet that has been blind for days keeps no agent quiet that falls silent now.
+        (
+            [
+                alert("WirewatchFleetBlind", "critical", {"cluster": "lab"}),
+                alert("WirewatchSharedOnset", "ticket", {**NODE, **SILENT}),
+                alert("WirewatchAgentDown", "ticket", {**NODE, **SILENT}),
+                alert("WirewatchAgentRestarting", "ticket", {**NODE, "node": "gpu-19"}),
+            ],
+            {"WirewatchFleetBlind", "WirewatchSharedOnset", "WirewatchAgentRestarting"},
+        ),
+        (
+            [
+                alert("WirewatchFleetBlind", "critical", {"cluster": "lab"}),
+                alert("WirewatchSharedOnset", "ticket", {**NODE, **SILENT}),
+                alert("WirewatchAgentDown", "ticket", {**NODE, **SILENT, "node": "gpu-18"}),
+            ],
+            {"WirewatchFleetBlind", "WirewatchSharedOnset", "WirewatchAgentDown"},
+        ),
+        # Nor does a rack.
+        (
+            [
+                alert("WirewatchRackOrLeafSilent", "critical", RACK),
+                alert("WirewatchSharedOnset", "ticket", {**NODE, **RACK, **SILENT}),
+                alert("WirewatchAgentDown", "ticket", {**NODE, **RACK, **SILENT}),
+            ],
+            {"WirewatchRackOrLeafSilent"},
+        ),
+        (
+            [
+                alert("WirewatchRackOrLeafSilent", "critical", RACK),
+                alert("WirewatchAgentDown", "ticket", {**NODE, **RACK, **SILENT, "node": "gpu-18"}),
+            ],
+            {"WirewatchRackOrLeafSilent", "WirewatchAgentDown"},
         ),
         ([alert("WirewatchTopologyDrift", "critical", NODE)], {"WirewatchTopologyDrift"}),
         # A finding that is listed is reported once; another on its node, and the same elsewhere, is heard.
@@ -165,9 +199,33 @@ LAST = [
                 alert("WirewatchSharedOnset", "critical", {**AT, **PORT, **LISTED}),
                 alert("WirewatchSharedOnset", "critical", {**AT, **LISTED, "rule": "topology.port"}),
                 alert("WirewatchRackOrLeafSilent", "critical", RACK),
-                alert("WirewatchAgentDown", "ticket", {"cluster": "lab", "node": "gpu-20", "rack": "r01"}),
             ],
             {"WirewatchSharedOnset", "WirewatchRackOrLeafSilent"},
+        ),
+        # What somebody has seen is not reported again; seen as a ticket, its page is news.
+        (
+            [
+                alert("WirewatchAcknowledged", "info", {**GPU, "rule": "xid.79", "covers": "critical"}),
+                alert("WirewatchXidReboot", "critical", {**GPU, "rule": "xid.79"}),
+                alert("WirewatchXidReset", "critical", {**GPU, "rule": "xid.48"}),
+                alert("WirewatchXidReboot", "critical", {**GPU, "node": "gpu-18", "rule": "xid.79"}),
+            ],
+            {"WirewatchXidReset", "WirewatchXidReboot"},
+        ),
+        (
+            [
+                alert("WirewatchAcknowledged", "info", {**GPU, "rule": "xid.48", "covers": "ticket"}),
+                alert("WirewatchXidReset", "ticket", {**GPU, "rule": "xid.48"}),
+                alert("WirewatchNodeUnknown", "ticket", NODE),
+            ],
+            {"WirewatchNodeUnknown", "WirewatchAcknowledged"},
+        ),
+        (
+            [
+                alert("WirewatchAcknowledged", "info", {**GPU, "rule": "xid.48", "covers": "ticket"}),
+                alert("WirewatchXidReset", "critical", {**GPU, "rule": "xid.48"}),
+            ],
+            {"WirewatchXidReset"},
         ),
         # One cluster, which has no name.
         (

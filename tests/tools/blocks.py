@@ -19,6 +19,7 @@ import click
 import yaml
 
 from wirewatch.cli import cli
+from wirewatch.cli.groups import CommandGroup
 
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(r"<!-- (not run|beside|drawn): (.+?) -->\s*\Z")
@@ -168,6 +169,10 @@ def wrong_of_ours(words: Sequence[str]) -> str:
     command: click.Command = cli
     context, rest = click.Context(cli, info_name="wirewatch"), list(words)
     while isinstance(command, click.Group):
+        itself = command.itself() if isinstance(command, CommandGroup) else None
+        if itself is not None and not (rest and rest[0] in command.commands):
+            command = itself
+            break
         while rest and rest[0].startswith("-"):
             if rest.pop(0) not in {name for one in command.get_params(context) for name in one.opts}:
                 return f"no option of {context.command_path}: {words}"
@@ -189,7 +194,8 @@ def _odd(command: click.Command, values: dict[str, object]) -> Iterator[str]:
     """Options that are given a word which they do not take."""
     for one in command.params:
         given = values.get(one.name or "")
-        if isinstance(one.type, click.Choice) and given is not None:
+        # click has a value of its own for what nobody gave.
+        if isinstance(one.type, click.Choice) and isinstance(given, str | list | tuple):
             for word in given if isinstance(given, list | tuple) else [given]:
                 if word not in one.type.choices and not str(word).isupper():
                     yield f"{one.opts[0]} is none of {list(one.type.choices)}: {word}"

@@ -1,4 +1,4 @@
-"""docs/config.md has every option, with its unit and an example that the daemon takes."""
+"""docs/config.md and docs/config-expert.md have every option, with unit and an example that is taken."""
 
 import re
 import tomllib
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.rows import each
-from tools.options import COMMON, EXAMPLES, PAGE, Option, sections
+from tools.options import COMMON, EXAMPLES, EXPERTS, PAGE, Option, sections
 from wirewatch.catalogue import discover
 from wirewatch.config import Config, load
 
@@ -27,8 +27,8 @@ def options() -> list[Option]:
 
 @cache
 def examples() -> list[str]:
-    """The blocks of the page."""
-    return EXAMPLE.findall(PAGE.read_text("utf-8"))
+    """The blocks of both pages."""
+    return [text for page in (PAGE, EXPERTS) for text in EXAMPLE.findall(page.read_text("utf-8"))]
 
 
 @each(
@@ -76,3 +76,12 @@ def test_what_is_an_example_alone_is_an_option_without_a_default() -> None:
     empty = {one.path for one in options() if one.default in (None, "", (), {})}
     assert set(EXAMPLES) - {"expect.gpudirect"} <= empty
     assert PAGE.name == "config.md"
+
+
+def test_an_option_is_on_one_page() -> None:
+    rows = [re.findall(r"^\| `(\w+)` \|", page.read_text("utf-8"), re.MULTILINE) for page in (PAGE, EXPERTS)]
+    assert "require_fresh_probe" in rows[0]
+    assert "kill_after" in rows[1]
+    assert not {"kill_after", "ratio"} & set(rows[0])
+    experts = sum(one.expert for one in options())
+    assert 140 <= experts < len(options()) - 70

@@ -1,8 +1,12 @@
 """docs/METRICS.md names what the code exports; links and paths of pages lead to files."""
 
 import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
 
 from tools import pages
+from tools.alerting import slug
 from tools.prose import ROOT, listed
 from tools.release.pages import links
 from wirewatch.catalogue import components
@@ -12,11 +16,12 @@ from wirewatch.server import reload
 from wirewatch_fleet.controller import report as controller
 
 PATH = re.compile(r"(?<![\w/.-])(?:docs|proof)/[\w/.-]+\.(?:md|svg)\b")
+ANCHORED = re.compile(r"\]\(((?:[\w./-]+\.md)?)#([^)\s]+)\)")
 ELSEWHERE = ("tools/faults/page.in.md",)
 """Words of a page that stands in another folder."""
 OTHERS = ("CHANGELOG.md", "tests/tools/test_release_pages.py")
 """Files with paths of other times and other trees."""
-MADE_UP = {"docs/runbooks/X.md", "docs/studies/NAME.md"}
+MADE_UP = {"docs/studies/NAME.md"}
 
 
 def test_the_page_names_every_metric_once() -> None:
@@ -36,6 +41,30 @@ def test_no_link_of_a_page_is_dead() -> None:
     ]
     assert len(found) > 200
     assert dead == []
+
+
+def test_no_anchor_of_a_link_is_dead() -> None:
+    dead = [
+        f"{page.relative_to(ROOT)}: {path}#{anchor}"
+        for page in listed("*.md")
+        if page.relative_to(ROOT).as_posix() not in ELSEWHERE
+        for path, anchor in ANCHORED.findall(page.read_text("utf-8"))
+        if anchor not in headings((page.parent / path).resolve() if path else page)
+    ]
+    assert dead == []
+
+
+@cache
+def headings(page: Path) -> frozenset[str]:
+    """The anchors of a page, as GitHub makes them: those of a heading that comes again have a number."""
+    times: Counter[str] = Counter()
+    found = set()
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        anchor = slug(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading))
+        found.add(f"{anchor}-{times[anchor]}" if times[anchor] else anchor)
+        times[anchor] += 1
+    return frozenset(found)
 
 
 def test_paths_of_pages_in_code_and_text_lead_to_pages() -> None:

@@ -13,7 +13,7 @@ from tools.chart.names import ANSWERED, TAKEN
 from tools.chart.values import Values
 from tools.chart.words import KEY, rules
 from wirewatch.catalogue import discover
-from wirewatch.config import model
+from wirewatch.config import RENAMED, model
 
 Json = dict[str, Any]
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -66,6 +66,12 @@ def _whole() -> Json:
         part = defs[config["properties"][section]["$ref"].removeprefix("#/$defs/")]
         for key in keys:
             part["properties"].pop(key, None)
+    for old, new in RENAMED.items():
+        *sections, before = old.split(".")
+        part = config
+        for name in sections:
+            part = defs[part["properties"][name]["$ref"].removeprefix("#/$defs/")]
+        part["properties"][before] = part["properties"][new.rpartition(".")[2]]
     for name, value in defs.items():
         defs[name] = _said(value)
     made = {"$schema": DRAFT, "title": "Values of the chart wirewatch", **values}

@@ -75,7 +75,7 @@ def alert(found: Found) -> str:
     for one in alerting.alerts():
         if (one.name, one.severity) == (name, severity):
             when = "at once" if one.hold in {"", "0s"} else f"after {one.hold}"
-            return f"[{name}](runbooks/{name}.md), {severity} {when}"
+            return f"[{name}](runbook.md#{alerting.anchor(name)}), {severity} {when}"
     raise LookupError(f"{found.rule}: there is no alert {name} of severity {severity}")
 
 

@@ -26,7 +26,7 @@ class Builder:
     def __post_init__(self) -> None:
         if not DIGEST.fullmatch(self.base):
             raise ReleaseError(
-                "BASE=NAME@sha256:... names the image's base, see docs/image.md; IMAGE=no leaves it out"
+                "BASE=NAME@sha256:... names the image's base, see docs/install.md; IMAGE=no leaves it out"
             )
 
 

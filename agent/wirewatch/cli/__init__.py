@@ -8,10 +8,10 @@ import click
 
 from wirewatch import __version__
 from wirewatch.cli.groups import LazyGroup, Listed, examples
-from wirewatch.core.types import Unusable
+from wirewatch.core.exits import Exit
+from wirewatch.core.types import Unanswered, Unusable
 from wirewatch.signals import SIGNALS
 
-USAGE, INTERNAL, CONFIG = 64, 70, 78
 COMMANDS: Mapping[str, Listed] = {
     "check": Listed("wirewatch.cli.check.command:check", "Say whether a job may start on this node."),
     "completion": Listed(
@@ -24,18 +24,25 @@ COMMANDS: Mapping[str, Listed] = {
     "demo": Listed("wirewatch.cli.demo:demo", "Show wirewatch at work on a recorded node with a FAULT."),
     "explain": Listed("wirewatch.cli.jobs.explain:explain", "Explain why a running job is as fast as it is."),
     "findings": Listed(
-        "wirewatch.cli.findings:findings", "List findings; show, acknowledge or suppress one."
+        "wirewatch.cli.findings:findings",
+        "List findings, show one, give orders about one.",
     ),
     "hold": Listed("wirewatch.cli.hold:hold", "Keep probes off GPUs while a job starts."),
     "jobs": Listed("wirewatch.cli.jobs.tap:jobs", "Time the collectives of running jobs."),
     "overlays": Listed(
-        "wirewatch.cli.bundled:overlays", "List the faults that can be laid over a recording."
+        "wirewatch.cli.bundled:old_overlays",
+        "List the faults that can be laid over a recording.",
+        hidden=True,
     ),
     "probe": Listed("wirewatch.cli.probe:probe", "Measure busbw between this node's idle GPUs."),
-    "prober": Listed("wirewatch.cli.prober:prober", "Run probes for an agent in another container."),
+    "prober": Listed(
+        "wirewatch.cli.prober:prober", "Run probes for an agent in another container.", hidden=True
+    ),
     "record": Listed("wirewatch.cli.record:record", "Record everything that can be read of this node."),
     "recordings": Listed(
-        "wirewatch.cli.bundled:recordings", "List the recordings of nodes that come with wirewatch."
+        "wirewatch.cli.bundled:old_recordings",
+        "List the recordings that come with wirewatch.",
+        hidden=True,
     ),
     "release": Listed("wirewatch.cli.orders:release", "Close the daemon's GPU handles for a while."),
     "serve": Listed("wirewatch.cli.serve:serve", "Run the daemon: metrics, health and state over HTTP."),
@@ -73,7 +80,7 @@ def cli(context: click.Context, *, verbose: bool) -> None:
     """Watch the NVLink, PCIe and InfiniBand connections of this node's GPUs.
 
     Exit codes: 0 OK, 1 DEGRADED, 2 FAILED and 3 UNKNOWN are verdicts and nothing else. 64 means wrong usage,
-    69 no answer (of Prometheus), 70 an internal error and 78 a wrong configuration.
+    69 no answer (of the daemon, the driver, Prometheus), 70 an internal error and 78 a wrong configuration.
     """
     if context.invoked_subcommand not in QUIET:
         from wirewatch.daemon.log import log_to_stderr
@@ -91,23 +98,23 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
         return cli.main(list(arguments), prog_name="wirewatch", standalone_mode=False, obj=began) or 0
     except Unusable as error:
         click.echo(f"wirewatch: {error}", err=True)
-        return CONFIG
+        return Exit.NO_ANSWER if isinstance(error, Unanswered) else Exit.CONFIG
     except click.ClickException as error:
         # One line: click lists choices one below the other.
         click.echo(f"wirewatch: {' '.join(_words(error).split())}", err=True)
-        return USAGE
+        return Exit.USAGE
     except click.Abort:
-        return INTERNAL
+        return Exit.INTERNAL
     except SystemExit as error:
         # click ends so when the reader of our output is gone; 1 would read as the verdict DEGRADED.
         if error.code != 1:
             raise
-        return INTERNAL
+        return Exit.INTERNAL
     except Exception as error:  # noqa: BLE001 - the end of the command line, which reports it
         # Python's own exit status 1 would read as the verdict DEGRADED.
         if not SIGNALS.raised:
             _report(error)
-        return INTERNAL
+        return Exit.INTERNAL
 
 
 def _words(error: click.ClickException) -> str:

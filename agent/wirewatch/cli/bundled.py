@@ -1,4 +1,4 @@
-"""`wirewatch recordings` and `wirewatch overlays`: what comes with wirewatch to try things on."""
+"""`wirewatch demo recordings` and `wirewatch demo overlays`: what comes with wirewatch to try things on."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,19 +12,9 @@ if TYPE_CHECKING:
     from wirewatch.documents import installed
 
 
-@click.group(cls=CommandGroup)
-def recordings() -> None:
-    """List the recordings of nodes that come with wirewatch."""
-
-
-@click.group(cls=CommandGroup)
-def overlays() -> None:
-    """List the faults that can be laid over a recording."""
-
-
-@recordings.command("list", epilog=examples("wirewatch recordings list"))
+@click.command("recordings", epilog=examples("wirewatch demo recordings"))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-def list_recordings(*, as_json: bool) -> None:
+def recordings(*, as_json: bool) -> None:
     """List the recordings that come with wirewatch.
 
     Each can be named after --replay, and stands for a node that is not here.
@@ -39,10 +29,10 @@ def list_recordings(*, as_json: bool) -> None:
     click.echo("\nPlay one with --replay NAME, such as:\n  wirewatch check --replay h200x8")
 
 
-@overlays.command("list", epilog=examples("wirewatch overlays list", "wirewatch overlays list nvlink"))
+@click.command("overlays", epilog=examples("wirewatch demo overlays", "wirewatch demo overlays nvlink"))
 @click.argument("words", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
+def overlays(*, words: Sequence[str], as_json: bool) -> None:
     """List the faults that come with wirewatch.
 
     With WORDS, only those that have one of them in their name or sentence. Each can be named after --overlay,
@@ -60,6 +50,15 @@ def list_overlays(*, words: Sequence[str], as_json: bool) -> None:
         raise click.UsageError(f"none of {len(every.overlays)} faults has one of: {' '.join(words)}")
     click.echo(_columns([(one.name, _said(one)) for one in found.overlays]))
     click.echo(f"\nTry one: wirewatch demo {found.overlays[0].name}")
+
+
+def _under_list(command: click.Command, name: str) -> CommandGroup:
+    """Return the group of a name of before, in which `list` is this command."""
+    return CommandGroup(name=name, help=command.help, commands={"list": command}, alone="list")
+
+
+old_recordings = _under_list(recordings, "recordings")
+old_overlays = _under_list(overlays, "overlays")
 
 
 def _has(one: "installed.BundledOverlay", words: Sequence[str]) -> bool:

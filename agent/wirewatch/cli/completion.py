@@ -12,8 +12,8 @@ PROGRAM, VARIABLE = "wirewatch", "_WIREWATCH_COMPLETE"
 @click.command(
     epilog=examples(
         "source <(wirewatch completion bash)",
-        "wirewatch completion zsh > ~/.zfunc/_wirewatch",
-        "wirewatch completion fish > ~/.config/fish/completions/wirewatch.fish",
+        "source <(wirewatch completion zsh)",
+        "wirewatch completion fish | source",
     )
 )
 @click.argument("shell", type=click.Choice(SHELLS))

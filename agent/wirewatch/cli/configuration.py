@@ -8,16 +8,18 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from wirewatch.catalogue import discover
-from wirewatch.cli import CONFIG
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.topologies import given_graph
-from wirewatch.config import Config, ConfigError, address, load
+from wirewatch.config import RENAMED, Config, ConfigError, address, load, model, type_at
+from wirewatch.core.amounts import Amount
+from wirewatch.core.exits import Exit
 from wirewatch.core.names import did_you_mean
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Unusable, utf8
@@ -29,6 +31,20 @@ from wirewatch.statefolder import StateError, state_directory
 
 COLUMN = 56
 """Characters before the remark of where a value comes from, where the value is not longer."""
+EXPERT = (
+    "policy.*", "collectors.*.*interval", "collectors.*.deadline", "collectors.*.ask", "collectors.*.idle",
+    "collectors.*.refused_seconds", "*.interval", "*.deadline", "kubernetes.condition_*",
+    "controller.confirm", "controller.dedicated_taints", "controller.recover", "controller.stale",
+    "controller.lease", "controller.period", "probe.jitter", "probe.settle", "probe.kill_after",
+    "probe.bandwidth", "probe.latency_sizes", "probe.copies", "probe.micro", "probe.host_links",
+    "probe.unseen_bytes", "probe.free_bytes", "probe.ranks",
+)  # fmt: skip
+"""Patterns of keys by which experts tune how something is measured or judged."""
+FOR_ALL = (
+    "policy.verdict.fail_on", "policy.verdict.require_fresh_probe", "policy.verdict.longest_suppression",
+    "policy.gpudirect.judge_iommu", "policy.*.error_limits*",
+)  # fmt: skip
+"""Patterns of keys that are for everybody, although a pattern of experts has them."""
 Key = tuple[str, ...]
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _FILE = click.Path(path_type=Path)
@@ -55,7 +71,9 @@ def check(context: click.Context, *, file: Path) -> None:
     except Unusable as error:
         for line in _faults(file, error):
             click.echo(f"wirewatch: {printable(line)}", err=True)
-        context.exit(CONFIG)
+        context.exit(Exit.CONFIG)
+    for old in sorted(RENAMED.keys() & set(map(toml_key, key_lines(utf8(file.read_bytes()))))):
+        click.echo(f"wirewatch: {file}: {old} is called {RENAMED[old]} now, and is read as that", err=True)
     number = len(list(leaves(tomllib.loads(utf8(file.read_bytes())))))
     click.echo(f"{file}: can be used; it sets {count(number, 'value')}")
 
@@ -72,15 +90,18 @@ def check(context: click.Context, *, file: Path) -> None:
 @click.option("--socket", help="As of `serve`: path of the socket for local questions.")
 @click.option("--web-config", help="As of `serve`: file with TLS, users and tokens.")
 @click.option("--changed", is_flag=True, help="Only values that are not the default.")
+@click.option("--all", "every", is_flag=True, help="Also what experts tune, where it is the default.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of TOML.")
 def show(
     *, keys: tuple[str, ...], file: Path | None, listen: str | None, socket: str | None,
-    web_config: str | None, changed: bool, as_json: bool,
+    web_config: str | None, changed: bool, every: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the configuration that holds, and where each value comes from.
 
     That is the default, a line of the file, the environment of this command, or an option. With KEYS, such
-    as `probe` or `policy.nvlink.confirm`, only these. What is printed is TOML, and can be a file again.
+    as `probe` or `policy.nvlink.confirm`, only these, and all of them. What is printed is TOML, and can be a
+    file again. Keys for experts (docs/config-expert.md) are left out where they have their default; --all and
+    --json print them too.
 
     Exit codes: 0 printed; 64 no such key; 78 the file cannot be used.
     """
@@ -101,13 +122,16 @@ def show(
         document = ConfigDocument("wirewatch.config/1", str(file or ""), list(values.values()))
         click.echo(CONFIGURATION.dump_json(document, indent=1).decode())
     else:
-        click.echo("\n".join(_toml(values)) or "# all values are the defaults")
+        kept = values if every or keys else {path: one for path, one in values.items() if not _left_out(one)}
+        click.echo("\n".join(_toml(kept)) or "# all values are the defaults")
+        if left := len(values) - len(kept):
+            click.echo(f"\n# {count(left, 'key')} for experts at the default: --all prints them too")
 
 
 def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> Iterator[tuple[Key, ConfigValue]]:
     """Return each value that holds, by key; `given`: those of options. ConfigError for an unusable file."""
     loaded, _ = load(file, discover())
-    lines = key_lines(utf8(file.read_bytes())) if file else {}
+    lines = _lines(file) if file else {}
     around = dict(_found_out(loaded))
     for path, value in leaves(loaded.model_dump(mode="json")):
         if value == {}:
@@ -171,7 +195,7 @@ def _faults(file: Path, error: Exception) -> Iterator[str]:
     if not problems:
         yield str(error)
         return
-    lines = key_lines(utf8(file.read_bytes()))
+    lines = _lines(file)
     placed = sorted((_place(problem.key, lines), problem.text) for problem in problems)
     for line, text in placed:
         yield f"{file}:{line}: {text}" if line else f"{file}: {text}"
@@ -183,15 +207,42 @@ def _place(path: Key, lines: Mapping[Key, int]) -> int:
     return _line_of(path, lines) or next(inside, 0)
 
 
+def is_expert(key: str) -> bool:
+    """Whether a dotted key is one by which experts tune; it is left out where nobody asks for all."""
+    return any(fnmatch(key, one) for one in EXPERT) and not any(fnmatch(key, one) for one in FOR_ALL)
+
+
+def _left_out(one: ConfigValue) -> bool:
+    return one.origin == "default" and is_expert(one.key)
+
+
+def written(kind: Any, value: Any) -> Any:
+    """Return a value as people write it, by its type: `10m` for 600 seconds, `64MiB` for as many bytes."""
+    for one in getattr(kind, "__metadata__", ()):
+        if isinstance(one, Amount) and isinstance(value, int | float) and math.isfinite(value):
+            return one.write(value)
+    inner = get_args(kind)
+    if isinstance(value, list | tuple) and inner:
+        every = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return [written(*one) for one in zip(every, value, strict=True)]
+    return value
+
+
 def _toml(values: Mapping[Key, ConfigValue]) -> Iterator[str]:
-    tables = grouped((path[:-1], (toml_key(path[-1:]), one)) for path, one in values.items())
+    kind = model(discover())
+    tables = grouped((path[:-1], (path, one)) for path, one in values.items())
     for number, (table, rows) in enumerate(tables.items()):
         if number:
             yield ""
         yield f"[{toml_key(table)}]"
-        for name, one in rows:
+        for path, one in rows:
+            name = toml_key(path[-1:])
             remark = " ".join(filter(None, (one.origin, one.where)))
-            text = f"# {name}: not set" if one.value is None else f"{name} = {toml_value(one.value)}"
+            text = (
+                f"# {name}: not set"
+                if one.value is None
+                else f"{name} = {toml_value(written(type_at(kind, path), one.value))}"
+            )
             yield printable(f"{text:<{COLUMN}}  # {remark}")
 
 
@@ -202,6 +253,13 @@ def leaves(data: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]
             yield from leaves(value, (*path, name))
         else:
             yield (*path, name), value
+
+
+def _lines(file: Path) -> dict[Key, int]:
+    """The line of each key of a file, by its name of today."""
+    found = key_lines(utf8(file.read_bytes()))
+    now = {tuple(old.split(".")): tuple(new.split(".")) for old, new in RENAMED.items()}
+    return {now.get(key, key): line for key, line in found.items()}
 
 
 def key_lines(text: str) -> dict[Key, int]:

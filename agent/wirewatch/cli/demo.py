@@ -1,6 +1,5 @@
 """`wirewatch demo`: the daemon on a recorded node with a fault, in seconds, and what to type meanwhile."""
 
-import logging
 import os
 import shutil
 import stat
@@ -9,13 +8,15 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.bundled import overlays, recordings
 from wirewatch.cli.completion import PROGRAM, overlay_names
-from wirewatch.cli.groups import examples
+from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.client import listens
 from wirewatch.core.types import Subject
@@ -47,13 +48,24 @@ NEXT = (
     ("top", "GPUs, jobs and findings, live; q ends it"),
 )
 """Commands to type into another terminal."""
+NOT_LIVE = ("top --once", "GPUs, jobs and findings")
+"""What the last of them is where the package of the live view is not installed."""
 
 
-@click.command(epilog=examples("wirewatch demo", "wirewatch demo nvlink-link-down"))
+@click.group(cls=CommandGroup, alone="run", commands=[overlays, recordings])
+def demo() -> None:
+    """Show wirewatch at work on a recorded node with a FAULT."""
+
+
+@demo.command(
+    "run", hidden=True,
+    epilog=examples("wirewatch demo", "wirewatch demo nvlink-link-down", "wirewatch demo overlays nvlink"),
+)  # fmt: skip
 @click.argument("fault", required=False, shell_complete=overlay_names)
+@click.option("--here", is_flag=True, help="Run the daemon on this machine's GPUs, where it has some.")
 @click.option("--listen", default=LISTEN, show_default=True, help="HOST:PORT of the status page and metrics.")
 @click.pass_context
-def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
+def run(context: click.Context, *, fault: str | None, here: bool, listen: str) -> None:
     """Show wirewatch at work on a recorded node with a FAULT.
 
     The node is a recording of eight H200. Without FAULT it stays healthy, and the faults to try are listed.
@@ -62,6 +74,13 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
 
     Exit codes: 0 ended by Ctrl-C; 64 wrong usage; 78 no such fault, or the port is in use.
     """
+    if here:
+        from wirewatch.cli.serve import serve
+
+        if fault is not None:
+            raise click.UsageError("--here watches this machine: it plays no FAULT")
+        context.invoke(serve, demo=True, listen=listen)
+        return
     from wirewatch.hw.overlay import load_overlay
 
     began = context.find_object(float) or time.monotonic()
@@ -74,8 +93,6 @@ def demo(context: click.Context, *, fault: str | None, listen: str) -> None:
         address(listen, "--listen")
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
-    if not context.find_root().params.get("verbose"):
-        logging.getLogger().setLevel(logging.ERROR)
     with demo_folder() as socket:
         given = ServeOptions(
             CONFIG, listen, None, DEMO, (fault,) if fault else (), loop=True, socket=socket, lead=LEAD
@@ -192,7 +209,8 @@ class DemoReport:
     def _next_steps(self, *, jobs: bool) -> None:
         self._say("\nNow look at it from another terminal:\n")
         no_job, program = "" if jobs else "; none runs here", own_name(sys.argv[0])
-        rows = [(f"{program} {words}", text.format(no_job=no_job)) for words, text in NEXT]
+        shown = NEXT if find_spec("textual") else (*NEXT[:-1], NOT_LIVE)
+        rows = [(f"{program} {words}", text.format(no_job=no_job)) for words, text in shown]
         rows += [(f"{self._url}/", "the status page, for a browser")]
         rows += [(f"{self._url}/metrics", "what Prometheus scrapes")]
         wide = max(len(words) for words, _ in rows)
@@ -200,7 +218,7 @@ class DemoReport:
         if self._overlay is None:
             self._say(f"Then end this demo with Ctrl-C, and try a fault: {program} demo FAULT\n")
             self._say("\n".join(fault_names(terminal_width())))
-            self._say(f"\n`{program} overlays list` has a sentence about each.")
+            self._say(f"\n`{program} demo overlays` has a sentence about each.")
         else:
             self._say("Ctrl-C ends the demo; it leaves nothing behind.")
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import click
 
-from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.check.answer import HEALTHS, NOT_COUNTED
 from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import Date, Duration, daemon_options
 from wirewatch.cli.orders import ask, control_socket, order, user
 from wirewatch.cli.output import harmless
 from wirewatch.cli.templates import render
+from wirewatch.core.answer import answer_line, shortened
+from wirewatch.core.exits import exit_of
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Subject
 from wirewatch.core.words import GB, utc
@@ -24,6 +26,8 @@ from wirewatch.core.words import GB, utc
 MHZ, MILLI, SMALL = 1e6, 1e-3, 0.1
 WIDTH, KEY = 110, 20
 """Characters of a line, and of a key."""
+LINES = 15
+"""Lines of the answer, at most, without --explain."""
 LABELS: Mapping[str, str] = {
     "serial": "serial number", "uuid": "UUID", "board_part_number": "board part number",
     "pci_address": "slot (PCI address)", "pci_path": "PCI path", "numa_node": "NUMA node",
@@ -46,9 +50,9 @@ PREFIX, TIME = "wirewatch_", "unix seconds"
 HEADER = ("metric", "this part", "peers min", "median", "max", "peers")
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, alone="list")
 def findings() -> None:
-    """List findings; show, acknowledge or suppress one."""
+    """List findings, show one, give orders about one."""
 
 
 def _reason_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,18 +63,25 @@ def _reason_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @findings.command("list", epilog=examples("wirewatch findings list"))
 @daemon_options
+@click.option(
+    "--explain", is_flag=True, help="Print all of each finding: evidence, what to do, who said what."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_context
-def list_(context: click.Context, *, config: Path | None, socket: str | None, as_json: bool) -> None:
+def list_(
+    context: click.Context, *, config: Path | None, socket: str | None, explain: bool, as_json: bool
+) -> None:
     """List all findings, worst first.
 
-    Suppressed and acknowledged findings are listed too, and findings of running jobs (`aside`).
+    Each finding has a line, and there are at most 15 lines: --explain prints everything. Suppressed and
+    repaired findings are listed too, and findings of running jobs (`aside`).
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
     document = ask(asked_socket(socket, config), "GET", "/api/v1/findings", None)
-    click.echo(json.dumps(document, indent=1) if as_json else listing(document))
-    context.exit(EXIT[HEALTHS[document["health"]]])
+    text = json.dumps(document, indent=1) if as_json else (listing if explain else short)(document)
+    click.echo(text)
+    context.exit(exit_of(HEALTHS[document["health"]]))
 
 
 @findings.command(epilog=examples("wirewatch findings show d1fac7e2"))
@@ -90,19 +101,43 @@ def show(
     _must_be_id(finding)
     document = ask(asked_socket(socket, config), "GET", f"/api/v1/findings/{finding}", None)
     click.echo(json.dumps(document, indent=1) if as_json else ticket(document))
-    context.exit(EXIT[HEALTHS[document["health"]]])
+    context.exit(exit_of(HEALTHS[document["health"]]))
 
 
-@findings.command(epilog=examples('wirewatch findings ack d1fac7e2 --why "GPU 2 reseated, RMA 4711"'))
+@findings.command(epilog=examples('wirewatch findings ack d1fac7e2 --why "seen, looking at it"'))
 @click.argument("finding")
+@click.option("--undo", is_flag=True, help="Take it back: reminders go on.")
 @_reason_options
-def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
-    """Report that a fault has been repaired.
+def ack(
+    *, finding: str, undo: bool, config: Path | None, socket: str | None, why: str, by: str | None
+) -> None:
+    """Say that FINDING was seen.
 
-    FINDING then goes on probation; a FINDING that is on probation ends. A fault that is measured at this
-    moment cannot be acknowledged: repair it, or suppress it until a date.
+    Reminders of it stop until it is worse or over. It changes no verdict: what is FAILED stays FAILED. Once
+    the fault is repaired, `wirewatch findings repaired` says so.
     """
-    click.echo(listing(_order(config, socket, finding, "ack", {"why": why}, by)))
+    _order(config, socket, finding, "unack" if undo else "ack", {"why": why}, by)
+
+
+@findings.command(
+    epilog=examples('wirewatch findings repaired d1fac7e2 --yes --why "GPU 2 reseated, RMA 4711"')
+)
+@click.argument("finding")
+@click.option("--yes", is_flag=True, help="Order it for a FAILED finding too: jobs may start on the node.")
+@click.option("--undo", is_flag=True, help="Take it back: FINDING counts as before.")
+@_reason_options
+def repaired(
+    *, finding: str, yes: bool, undo: bool, config: Path | None, socket: str | None, why: str,
+    by: str | None,
+) -> None:  # fmt: skip
+    """Say that the fault of FINDING is repaired.
+
+    FINDING then goes on probation; a FINDING that is on probation ends. While it is FAILED, that lets jobs
+    start on the node and wants --yes. A fault that is measured at this moment is not repaired: repair it, or
+    suppress it until a date.
+    """
+    said = {"why": why, **({"yes": True} if yes else {})}
+    _order(config, socket, finding, "unrepaired" if undo else "repaired", said, by)
 
 
 @findings.command(epilog=examples('wirewatch findings suppress d1fac7e2 --for 7d --why "part is ordered"'))
@@ -114,24 +149,23 @@ def ack(*, finding: str, config: Path | None, socket: str | None, why: str, by: 
     help="Date, or date and time, in UTC: 2027-01-31 or 2027-01-31T18:00.",
 )
 @click.option("--for", "seconds", type=Duration(), help="How long instead of a date, such as 12h or 7d.")
-@click.option("--yes", is_flag=True, help="Suppress a FAILED finding too: jobs may start on the node.")
+@click.option("--yes", is_flag=True, help="Order it for a FAILED finding too: jobs may start on the node.")
 @_reason_options
 def suppress(
     *, finding: str, until: datetime | None, seconds: float | None, yes: bool, config: Path | None,
     socket: str | None, why: str, by: str | None,
 ) -> None:  # fmt: skip
-    """Leave a finding out of the verdict until a date.
+    """Leave FINDING out of the verdict until a date.
 
-    FINDING counts again at once if it gets worse than it is now. While a FAILED finding is suppressed, jobs
-    may start on the node, although it is broken: that wants --yes. Drain a node that waits for a part.
+    It counts again at once if it gets worse than it is now. While a FAILED finding is suppressed, jobs may
+    start on the node, although it is broken: that wants --yes. Drain a node that waits for a part.
     """
     ends = [] if until is None else [until.replace(tzinfo=UTC).timestamp()]
     ends += [] if seconds is None else [time.time() + seconds]
     if len(ends) != 1:
         raise click.UsageError("give either --until or --for")
     said = {"why": why, "until": ends[0]} | ({"yes": True} if yes else {})
-    document = _order(config, socket, finding, "suppress", said, by)
-    click.echo(listing(document, suppressing=True))
+    _order(config, socket, finding, "suppress", said, by)
 
 
 @findings.command(epilog=examples('wirewatch findings unsuppress d1fac7e2 --why "part has come"'))
@@ -139,19 +173,41 @@ def suppress(
 @_reason_options
 def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: str, by: str | None) -> None:
     """Let a suppressed FINDING count in the verdict again."""
-    click.echo(listing(_order(config, socket, finding, "unsuppress", {"why": why}, by)))
+    _order(config, socket, finding, "unsuppress", {"why": why}, by)
 
 
-def listing(document: Mapping[str, Any], *, suppressing: bool = False) -> str:
-    """Return the text of a document `wirewatch.findings/1`: the health, then each finding.
-
-    `suppressing`: first it says of which suppressed findings jobs start although the node is not well.
-    """
+def listing(document: Mapping[str, Any]) -> str:
+    """Return the text of a document `wirewatch.findings/1`: what was ordered, the health, each finding."""
     document = harmless(document)
-    grave = suppressing and document["job_ready"]
-    kept = [one for one in document["findings"] if grave and one["stage"] == "suppressed"]
-    suppressed = [one for one in kept if one["health"] in {"failed", "unknown"}]
-    return _rendered("findings.j2", document=document, suppressed=suppressed)
+    return _rendered("findings.j2", document=document, answer=_answer(document))
+
+
+def short(document: Mapping[str, Any]) -> str:
+    """Return the same with a line for each finding, and at most LINES in all."""
+    document = harmless(document)
+    rows = [_short(one) for one in document["findings"]]
+    shown = rows if len(rows) <= LINES - 2 else rows[: LINES - 2]
+    more = f"{len(rows) - len(shown)} more, and " if shown != rows else ""
+    hint = [f"{more}all about each: `wirewatch findings list --explain`"] if rows else []
+    return "\n".join([_answer(document), *shown, *hint])
+
+
+def _short(one: Mapping[str, Any]) -> str:
+    stage = "" if one["stage"] == "live" else f" ({one['stage']})"
+    seen = f"; seen by {one['acknowledged']['by']}" if one.get("acknowledged") else ""
+    text = f"{one['id']}  {one['health'].upper():<8}  {one['rule']} {_subject(one)}{stage}: {one['evidence']}"
+    return shortened(text, WIDTH - len(seen.encode())) + seen
+
+
+def _answer(document: Mapping[str, Any]) -> str:
+    """The node in one line: the worst finding that counts, and the command that has all about it."""
+    counting = [one for one in document["findings"] if one["stage"] not in NOT_COUNTED]
+    worst = max(counting, key=lambda one: HEALTHS[one["health"]], default=None)
+    verdict, host = f"{document['health'].upper()}, {_ready(document)}", document.get("host", "")
+    if worst is None or worst["health"] == "ok":
+        return answer_line(verdict, host=host)
+    part, then = f"{worst['rule']} {_subject(worst)}", f"Next: `wirewatch findings show {worst['id']}`"
+    return answer_line(f"{verdict}:", part, worst["evidence"], then, host=host)
 
 
 def ticket(document: Mapping[str, Any]) -> str:
@@ -183,11 +239,11 @@ def amount(value: float, unit: str) -> str:
 
 def _order(
     config: Path | None, socket: str | None, finding: str, what: str, said: Mapping[str, Any], by: str | None
-) -> dict[str, Any]:
-    """Give an order about a finding; returns all findings after it."""
+) -> None:
+    """Give an order about a finding; prints what it did, and all findings after it."""
     _must_be_id(finding)
     said = {**said, "order": what, "by": by or user()}
-    return order(control_socket(socket, config), f"/findings/{finding}", said)
+    click.echo(listing(order(control_socket(socket, config), f"/findings/{finding}", said)))
 
 
 def _must_be_id(finding: str) -> None:

@@ -11,17 +11,37 @@ from click.shell_completion import CompletionItem
 
 
 class Listed(NamedTuple):
-    """A command in the table of a group: `module:attribute`, and its sentence in the list of commands."""
+    """A command in the table of a group: `module:attribute`, and its sentence in the list of commands.
+
+    `hidden`: it works, and no list has it.
+    """
 
     where: str
     sentence: str
+    hidden: bool = False
 
 
 class CommandGroup(click.Group):
-    """A group that shows its help when called alone, and whose list of commands is never cut off."""
+    """A group whose list of commands is never cut off. Alone it answers as `alone` does, else with its help.
+
+    A hidden command `alone` is the group itself: it takes the words that name no command, and has its help.
+    """
+
+    def __init__(self, *, alone: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._alone = alone
+
+    def itself(self) -> click.Command | None:
+        """The command that the group is where no other is named, if no list has it."""
+        command = self.commands.get(self._alone)
+        return command if command is not None and command.hidden else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; without any argument it prints the help and ends well."""
+        """As click does; without a command it answers, or prints the help and ends well."""
+        first = args[0] if args else ""
+        named = first in self.commands or first in ctx.help_option_names or ctx.resilient_parsing
+        if self._alone and not named and (not first or first.startswith("-") or self.itself()):
+            args = [self._alone, *args]
         try:
             return super().parse_args(ctx, args)
         except NoArgsIsHelpError:
@@ -41,6 +61,23 @@ class CommandGroup(click.Group):
             listed = f"{error.message} `{ctx.command_path} --help` lists them."
             raise NoSuchCommand(error.command_name, listed, ctx=ctx) from error
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands that are not hidden."""
+        return [name for name in super().list_commands(ctx) if not self.commands[name].hidden]
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help of a group, or of the command that it is itself, with the list of commands."""
+        command = self.itself()
+        if command is None:
+            super().format_help(ctx, formatter)
+            return
+        own = click.Context(command, parent=ctx.parent, info_name=ctx.info_name)
+        command.format_usage(own, formatter)
+        command.format_help_text(own, formatter)
+        command.format_options(own, formatter)
+        self.format_commands(ctx, formatter)
+        command.format_epilog(own, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, each with its whole sentence."""
         rows = [(name, self.sentence(ctx, name)) for name in self.list_commands(ctx)]
@@ -57,7 +94,11 @@ class CommandGroup(click.Group):
         """Commands that begin so, with their sentences; no command is imported for that."""
         found = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=self.sentence(ctx, name)) for name in found]
-        return items + click.Command.shell_complete(self, ctx, incomplete)
+        itself = self.itself()
+        for one in itself.params if itself else ():
+            if isinstance(one, click.Argument):
+                items += one.shell_complete(ctx, incomplete)
+        return items + click.Command.shell_complete(itself or self, ctx, incomplete)
 
 
 class LazyGroup(CommandGroup):
@@ -77,7 +118,8 @@ class LazyGroup(CommandGroup):
         self._table = {**self._table, **table}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted({*self._table, *self._more()})
+        every = {**self._more(), **self._table}
+        return sorted(name for name, one in every.items() if not one.hidden)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         listed = self._listed(cmd_name)
@@ -93,6 +135,27 @@ class LazyGroup(CommandGroup):
 
     def _listed(self, name: str) -> Listed | None:
         return self._table.get(name) or self._more().get(name)
+
+
+class RenamingCommand(click.Command):
+    """A command that also reads the names which its options had before, with a line that says so."""
+
+    def __init__(self, *, renamed: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._renamed = renamed
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with the names of today."""
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*map(self._today, args[:end]), *args[end:]])
+
+    def _today(self, word: str) -> str:
+        name, joined, value = word.partition("=")
+        now = self._renamed.get(name)
+        if now is None:
+            return word
+        click.echo(f"wirewatch: {name} is called {now} now, and is read as that", err=True)
+        return f"{now}{joined}{value}"
 
 
 def whole_sentence(command: click.Command) -> str:

@@ -8,13 +8,13 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, config_option
 from wirewatch.cli.options import owner as checked_owner
+from wirewatch.core.exits import Exit
 from wirewatch.core.types import Absent, Unusable
 from wirewatch.core.words import count
 
 if TYPE_CHECKING:
     from wirewatch.probe.holds import HoldFolder
 
-INTERNAL = 70
 DEFAULT, LONGEST = 600.0, 86400.0
 """Seconds of a hold: by default, and at most."""
 PATIENCE = 5.0
@@ -76,7 +76,7 @@ def hold(
     else:
         said = "no probe runs there" if gone else f"a probe that was ended is not gone after {PATIENCE:g} s"
         click.echo(f"{owner}: probes are held off, {said}")
-    context.exit(0 if gone else INTERNAL)
+    context.exit(0 if gone else Exit.INTERNAL)
 
 
 def _folder(config_file: Path | None) -> "HoldFolder":

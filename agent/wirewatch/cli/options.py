@@ -1,7 +1,6 @@
 """Options that several commands share, and what their values look like."""
 
 import math
-import re
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wirewatch.cli.completion import overlay_names, recording_names
+from wirewatch.core.amounts import seconds, size, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 KINDS = ("slurm", "pod")
+MOST_BYTES = 1 << 50
 SHOWN = 40
 """Characters of a wrong value that an error repeats."""
-_FORM = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([smhd]?)", re.ASCII)
 
 
 class Duration(click.ParamType[float]):
@@ -30,19 +29,37 @@ class Duration(click.ParamType[float]):
         self._least, self._most, self._above_zero = least, most, above_zero
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip().lower()
-        found = _FORM.fullmatch(text)
-        seconds = float(found[1]) * UNITS[found[2]] if found else math.inf
-        within = self._least <= seconds <= self._most and (seconds > 0 or not self._above_zero)
-        if not (math.isfinite(seconds) and within):
+        given = seconds(str(value))
+        wanted = math.inf if given is None else given
+        within = self._least <= wanted <= self._most and (wanted > 0 or not self._above_zero)
+        if not (math.isfinite(wanted) and within):
             said = f"{str(value)[:SHOWN]!r} is not a duration{self._range()}, such as 3s, 10m, 2h, 1d or 1.5"
             self.fail(said, param, ctx)
-        return seconds
+        return wanted
 
     def _range(self) -> str:
-        least = " above 0" if self._above_zero else f" of {self._least:g}s or more" if self._least else ""
-        most = f" of at most {self._most / UNITS['d']:g}d" if math.isfinite(self._most) else ""
+        least = " above 0" if self._above_zero else f" of {time_text(self._least)} or more"
+        least = least if self._above_zero or self._least else ""
+        most = f" of at most {time_text(self._most)}" if math.isfinite(self._most) else ""
         return f"{least} and{most.removeprefix(' of')}" if least and most else least or most
+
+
+class Size(click.ParamType[int]):
+    """Bytes, written as `64MiB`, `64M` (the same), `64MB` (of powers of 1000), or without letters."""
+
+    name = "size"
+
+    def __init__(self, multiple_of: int = 1) -> None:
+        self._multiple_of = multiple_of
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = size(str(value)) or 0
+        if not 1 <= found <= MOST_BYTES or found % self._multiple_of:
+            several = f": a multiple of {self._multiple_of} bytes" if self._multiple_of > 1 else ""
+            self.fail(
+                f"{str(value)[:SHOWN]!r} is not a size{several}, such as 16KiB, 256M or 1GB", param, ctx
+            )
+        return found
 
 
 def span(bounds: click.IntRange | click.FloatRange) -> str:
@@ -119,13 +136,13 @@ def owner(_context: click.Context, option: click.Parameter, value: str | None) -
 def named_recording(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     """Refuse an empty name with a UsageError: it comes of a variable that is not set, and means this node."""
     if value is not None and not value.strip():
-        listed = "`wirewatch recordings list` lists the bundled ones"
+        listed = "`wirewatch demo recordings` lists the bundled ones"
         raise click.UsageError(f"--replay names no recording; {listed}")
     return value
 
 
 def of_recording(context: click.Context, _option: click.Parameter, value: "Sequence[str]") -> "Sequence[str]":
-    """Refuse overlays without a recording with a UsageError; `serve --demo` may still choose one."""
+    """Refuse overlays without a recording with a UsageError; `demo --here` may still choose one."""
     if value and not (context.params.get("replay") or context.params.get("demo")):
         raise click.UsageError("--overlay changes a recording: give --replay too")
     return value

@@ -11,13 +11,17 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, daemon_options
+from wirewatch.core.exits import Exit
+from wirewatch.core.types import Unanswered
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 T = TypeVar("T")
 ANOTHER_VERSION = "the answer is not from this version of wirewatch"
-OK, INTERNAL = 200, 70
+OK, FAULT = 200, 500
+"""HTTP statuses: of an answer, and from which on the daemon could not give one."""
+BUSY = (408, 429)
 DEADLINE = 10.0
 """Seconds for an answer; a release needs 2, and more while another order is under way."""
 DEFAULT, LONGEST = 600.0, 86400.0
@@ -43,15 +47,14 @@ def user() -> str:
 def order(path: str, target: str, said: Mapping[str, Any]) -> dict[str, Any]:
     """Give an order; returns the daemon's document and raises as `ask` does."""
     if not path:
-        raise _no_answer("the daemon of this configuration takes no orders, because it has no socket")
+        raise Unanswered("the daemon of this configuration takes no orders, because it has no socket")
     return ask(path, "POST", target, json.dumps(said).encode())
 
 
 def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, Any]:
     """Ask the daemon; returns its document.
 
-    Raises UsageError: the daemon refuses, in its own words. Raises Exit: it does not answer, which has been
-    printed.
+    Raises UsageError: the daemon refuses, in its own words. Raises Unanswered: it does not answer.
     """
     from wirewatch.client import STRANGE, NoAnswer, request
 
@@ -59,15 +62,17 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
         status, answer = request(path, method, target, body, DEADLINE, known=True)
         document = json.loads(answer)
     except NoAnswer as error:
-        raise _no_answer(str(error)) from error
+        raise Unanswered(str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise _no_answer(f"{path}: {STRANGE}") from error
+        raise Unanswered(f"{path}: {STRANGE}") from error
     if not isinstance(document, dict):
-        raise _no_answer(f"{path}: {STRANGE}")
+        raise Unanswered(f"{path}: {STRANGE}")
+    if status in BUSY or status >= FAULT:
+        raise Unanswered(f"{path}: HTTP status {status} to {target}: the daemon is busy, or it failed")
     if status != OK:
         raise click.UsageError(str(document.get("detail", f"refused, HTTP status {status}")))
     if not str(document.get("schema", "")).startswith("wirewatch."):
-        raise _no_answer(f"{path}: {ANOTHER_VERSION}")
+        raise Unanswered(f"{path}: {ANOTHER_VERSION}")
     return document
 
 
@@ -122,7 +127,7 @@ def release(
     All handles are closed when this command returns. The daemon watches the GPUs again when the time is up.
     Until then the health of the node is UNKNOWN.
 
-    Exit codes: 0 done; 70 no daemon answers, or a handle could not be closed.
+    Exit codes: 0 done; 69 no daemon answers; 70 a handle could not be closed.
     """
     if end and seconds is not None:
         raise click.UsageError("give either --for or --end")
@@ -135,12 +140,7 @@ def release(
         click.echo(f"wirewatch: process {pid} cannot be killed and still holds GPUs", err=True)
     if document["unsure"]:
         click.echo(f"wirewatch: the prober may still hold GPUs: {document['unsure']}", err=True)
-    context.exit(INTERNAL if document["stuck"] or document["unsure"] else 0)
-
-
-def _no_answer(why: str) -> click.exceptions.Exit:
-    click.echo(f"wirewatch: {why}", err=True)
-    return click.exceptions.Exit(INTERNAL)
+    context.exit(Exit.INTERNAL if document["stuck"] or document["unsure"] else 0)
 
 
 def _text(document: dict[str, Any]) -> str:

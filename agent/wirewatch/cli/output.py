@@ -1,5 +1,6 @@
 """Text for people; parts of it come from kernel logs and recordings, and are made harmless."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -50,3 +51,9 @@ def write_whole(path: Path, text: str) -> None:
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, "utf-8")
     new.replace(path)
+
+
+def log_as_daemon() -> None:
+    """Log what a daemon does too: its log is all that is known of it."""
+    root = logging.getLogger()
+    root.setLevel(min(root.level, logging.INFO))

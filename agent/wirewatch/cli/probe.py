@@ -7,35 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
-from wirewatch.cli.options import WholeNumber, config_option, replay_options
+from wirewatch.cli.options import Size, WholeNumber, config_option, replay_options
 from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
+from wirewatch.core.exits import exit_of
 from wirewatch.core.probe import ALLTOALL, DTYPES, ENGINES, PRIMITIVES, SENDRECV
-from wirewatch.core.types import whole
 
 if TYPE_CHECKING:
     from wirewatch.probe.model import ProbeOptions
     from wirewatch.probe.request import ProbeOverrides, ProbeResult
 
-SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SPELLINGS = {"all_to_all": ALLTOALL, "send_recv": SENDRECV}
 SWITCHES = {"on": True, "off": False}
-
-
-class Size(click.ParamType[int]):
-    """Bytes, with K, M or G for powers of 1024."""
-
-    name = "size"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value).upper()
-        number, suffix = (text[:-1], text[-1]) if text[-1:] in SUFFIXES and text[-1:] else (text, "")
-        size = (whole(number) or 0) * SUFFIXES[suffix]
-        if size == 0 or size % 4:
-            self.fail(f"{value!r} is not a size: a multiple of 4 bytes, such as 256M", param, ctx)
-        return size
 
 
 class Primitive(click.Choice[str]):
@@ -64,12 +48,12 @@ class Switches(click.ParamType[tuple[bool, ...]]):
 
 @click.command(
     epilog=examples(
-        "wirewatch probe --explain", "wirewatch probe --replay demo-dgx-h200 --op all_reduce --size 256M"
+        "wirewatch probe --explain", "wirewatch probe --replay demo-dgx-h200 --op all_reduce --size 256MiB"
     )
 )
 @config_option
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="Collective to run; repeatable.")
-@click.option("--size", "sizes", multiple=True, type=Size(), help="Message size, such as 256M; repeatable.")
+@click.option("--size", "sizes", multiple=True, type=Size(4), help="Message, such as 256MiB; repeatable.")
 @click.option("--dtype", type=click.Choice(tuple(DTYPES)), help="Type of the elements; default float32.")
 @click.option("--iterations", type=WholeNumber(1, 10_000), help="Timed runs of each size.")
 @click.option("--in-place/--out-of-place", default=None, help="Whether results take the place of the data.")
@@ -124,7 +108,7 @@ def probe(
         click.echo(PROBE.dump_json(result, indent=1).decode())
     else:
         click.echo(shown(probe_tables(result, explain=explain).split("\n")))
-    context.exit(EXIT[asked.health])
+    context.exit(exit_of(asked.health))
 
 
 def _check(

@@ -13,6 +13,7 @@ from wirewatch.catalogue import discover
 from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live, replayed
 from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.output import log_as_daemon
 from wirewatch.config import load
 from wirewatch.daemon.prober import serve_prober
 from wirewatch.daemon.release import Handles
@@ -45,6 +46,7 @@ def prober(
     Exit codes: 0 stopped; 64 wrong usage; 70 internal error; 78 wrong configuration, or the socket cannot be
     made.
     """
+    log_as_daemon()
     if loop and not replay:
         raise click.UsageError("--loop repeats a recording: give --replay too")
     config, _ = load(config_file, discover())

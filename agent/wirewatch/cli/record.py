@@ -11,13 +11,13 @@ import click
 
 from wirewatch import __version__
 from wirewatch.catalogue import discover
-from wirewatch.cli import INTERNAL
 from wirewatch.cli.groups import examples
 from wirewatch.cli.hardware import live, own_state, remote_prober
 from wirewatch.cli.options import FiniteNumber, WholeNumber, config_option
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.recorder import Recorder
 from wirewatch.config import Config, expectations, load
+from wirewatch.core.exits import Exit
 from wirewatch.core.ports import Hardware
 from wirewatch.core.types import Json
 from wirewatch.probe.model import ProbePolicy
@@ -69,7 +69,7 @@ def record(
         if why:
             taken = f"{recorder.written} of {moments}"
             click.echo(f"wirewatch: {text.format(taken)}; it ended before, {why}", err=True)
-            context.exit(INTERNAL)
+            context.exit(Exit.INTERNAL)
         click.echo(text.format(moments))
 
 

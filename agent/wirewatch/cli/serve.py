@@ -15,12 +15,13 @@ from pathlib import Path
 import click
 
 from wirewatch.catalogue import discover
-from wirewatch.cli.check.daemon import driver_is_here, file_verdict
+from wirewatch.cli.check.daemon import driver_is_here, file_verdict, node_name
 from wirewatch.cli.demo import DEMO, demo_folder
 from wirewatch.cli.groups import examples
 from wirewatch.cli.guarded import guard
 from wirewatch.cli.hardware import live, remote_prober, replayed
 from wirewatch.cli.options import config_option, replay_options
+from wirewatch.cli.output import log_as_daemon
 from wirewatch.cli.topologies import given_graph
 from wirewatch.collectors.agent import with_state
 from wirewatch.config import Config, ConfigError, address, expectations, load, reloaded
@@ -92,18 +93,17 @@ Switched = Callable[[Config], Sequence[AnyCollector]]
 @click.option("--web-config", help="File with TLS, users and tokens for HTTP, instead of the configured one.")
 @replay_options
 @click.option("--loop", is_flag=True, help="Repeat the recording, with counters that go on rising.")
-@click.option(
-    "--demo",
-    is_flag=True,
-    is_eager=True,
-    help="Watch this machine's GPUs, or without any a bundled recording.",
-)
+@click.option("--demo", is_flag=True, is_eager=True, hidden=True)
 @click.option("--rings", help="With --replay: the folder with rings of this machine's jobs.")
 def serve(
     *, config_file: Path | None, listen: str | None, web_config: str | None, replay: str | None,
     overlays: Sequence[str], loop: bool, demo: bool, rings: str | None, place: str | None,
 ) -> None:  # fmt: skip
-    """Run the daemon: metrics, health and state over HTTP."""
+    """Run the daemon: metrics, health and state over HTTP.
+
+    `wirewatch demo` runs it on a recorded node, for a first look without GPUs.
+    """
+    log_as_daemon()
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
     # Before any child process could inherit the variables.
@@ -131,7 +131,7 @@ class ServeOptions:
     """The command line: files, addresses over those of the configuration, and what to replay and how.
 
     `rings`: a folder of rings of this machine, beside a replay. `socket`: None for the configured one.
-    `demo`: the commands of this user shall find it as they find `wirewatch demo`.
+    `demo`: the commands of this user find it as they find `wirewatch demo`.
     `lead`: seconds after which the overlays begin; None for when they say.
     """
 
@@ -318,7 +318,8 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
 
 def _place(config: Config, hardware: Hardware) -> PageContext:
     """The context of the status page; for a recording it names no node."""
-    name = config.slurm.node or socket.gethostname() if hardware.source == "live" else ""
+    named = config.slurm.node or config.kubernetes.node or node_name()
+    name = named if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)
 
 

@@ -1,7 +1,6 @@
 """`wirewatch status`: the node on a dozen lines."""
 
 import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.check.answer import HEALTHS, NOT_COUNTED
 from wirewatch.cli.check.command import Work
 from wirewatch.cli.check.daemon import WrongAnswer, asked_socket, driver_is_here, read_status
 from wirewatch.cli.groups import examples
@@ -21,8 +20,10 @@ from wirewatch.cli.orders import ANOTHER_VERSION, body_or_reason
 from wirewatch.cli.output import coloured, terminal_width
 from wirewatch.cli.progress import under_way
 from wirewatch.core import words
+from wirewatch.core.answer import answer_line
+from wirewatch.core.exits import exit_of
 from wirewatch.core.statistics import grouped
-from wirewatch.core.types import Subject, Unusable
+from wirewatch.core.types import Subject, Unanswered
 from wirewatch.documents.health import (
     GpuStatus,
     HeadlineProbe,
@@ -40,6 +41,8 @@ SECONDS = 10.0
 """For a poll of our own, in which a driver may have to wake up."""
 SHOWN = 5
 """Findings, and jobs, that are shown; `wirewatch findings list` and `wirewatch top` have all."""
+LINES = 15
+"""Lines of the answer, at most, without --explain."""
 BETWEEN = "; "
 HEAD, LEAST = 11, 20
 """Characters of what a line is about, and of its text, at least."""
@@ -48,17 +51,19 @@ HEAD, LEAST = 11, 20
 @click.command(epilog=examples("wirewatch status", "wirewatch status --replay demo-dgx-h200"))
 @daemon_options
 @replay_options
+@click.option("--explain", is_flag=True, help="Print all lines, also beyond 15.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.pass_context
 def status(
     context: click.Context, *, socket: str | None, config: Path | None, replay: str | None,
-    overlays: Sequence[str], as_json: bool,
+    overlays: Sequence[str], explain: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show how this node is, on a dozen lines.
 
-    GPUs, links, ports and paths, the last probe and why none runs now, jobs, how old each value is, and what
-    is wrong. The daemon is asked; if none answers, this command reads the node itself. A recording is played,
-    without waiting, until what it or an overlay changes has been confirmed.
+    The first line is the verdict with the worst finding, then come GPUs, links, ports and paths, the last
+    probe and why none runs now, jobs, how old each value is, and what is wrong. There are at most 15 lines:
+    --explain prints all of them. The daemon is asked; if none answers, this command reads the node itself. A
+    recording is played, without waiting, until what it or an overlay changes has been confirmed.
 
     Exit code: the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN).
     """
@@ -75,21 +80,25 @@ def status(
     if as_json:
         click.echo(json.dumps(asdict(document), indent=1, ensure_ascii=False))
     else:
-        click.echo("\n".join(_text(document, terminal_width())))
-    context.exit(EXIT[HEALTHS[document.health]])
+        rows = list(_text(document, terminal_width()))
+        if len(rows) > LINES and not explain:
+            rows[LINES - 1 :] = [f"{len(rows) - LINES + 1} more lines: `wirewatch status --explain`"]
+        click.echo("\n".join(rows))
+    context.exit(exit_of(HEALTHS[document.health]))
 
 
 def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
     """By the daemon or a demo; else by a poll of our own, unless a socket was named.
 
-    Raises Unusable: the configuration cannot be used, or nothing answers at the socket that was named.
+    Raises Unusable: the configuration cannot be used. Raises Unanswered: nothing answers at
+    the socket that was named.
     """
     path = asked_socket(socket, config)
     found = _asked(path, demo=path == demo_path())
     if not isinstance(found, str):
         return found
     if socket is not None:
-        raise Unusable(found)
+        raise Unanswered(found)
     hint = "" if driver_is_here() else "; no NVIDIA driver is here: `wirewatch demo` shows a node with GPUs"
     return _polled(config, f"read once by this command, since no daemon answers: {found}{hint}")
 
@@ -110,9 +119,6 @@ def _polled(config: Path | None, why: str) -> StatusDocument:
     """By a poll of the node, whatever hangs; raises Unusable where the configuration cannot be used."""
     from wirewatch.cli.check.polling import CheckedNode, NodeSource
 
-    if not click.get_current_context().find_root().params.get("verbose"):
-        # What it logs stands in the lines, too.
-        logging.getLogger("wirewatch.hw.nvml").setLevel(logging.CRITICAL)
     node = CheckedNode(NodeSource(config), keep=False)
     poll = node.poll()
     end = time.monotonic() + SECONDS
@@ -153,7 +159,7 @@ class StatusLine:
 def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     """All lines, the verdict first."""
     ready = "a job may start" if document.job_ready else "no job may start"
-    yield StatusLine(document.health.upper(), ready, document.health)
+    yield StatusLine(document.health.upper(), _answer(document, ready), document.health)
     if document.why:
         yield StatusLine("", document.why, "quiet")
     yield _gpus(document)
@@ -171,6 +177,17 @@ def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
     if document.by != "own" or document.source == "live":
         yield from _read(document)
     yield from _findings(document)
+
+
+def _answer(document: StatusDocument, ready: str) -> str:
+    """Whether a job may start, the worst finding that counts, and what to do next."""
+    worst = next((one for one in document.findings if one.stage not in NOT_COUNTED), None)
+    if worst is None or worst.health == "ok":
+        return answer_line(ready, host=document.host)
+    asked = document.by != "own"
+    then = f"Next: `wirewatch findings show {worst.id}`" if asked else worst.action
+    part = f"{worst.rule} {Subject.of(worst.subject)}"
+    return answer_line(f"{ready}:", part, worst.evidence, then, host=document.host)
 
 
 def _gpus(document: StatusDocument) -> StatusLine:
@@ -251,7 +268,7 @@ def _probe(document: StatusDocument) -> Iterator[StatusLine]:
         return
     yield StatusLine("probe", "none yet" if probe is None else _headline(probe))
     if not gate.open:
-        yield StatusLine("", f"none now: {gate.detail} ({gate.reason})", "quiet")
+        yield StatusLine("", f"none now: {gate.detail or gate.reason}", "quiet")
     if gate.holds:
         yield StatusLine("", f"held off by {words.first(gate.holds)}", "quiet")
 
@@ -294,7 +311,7 @@ def _findings(document: StatusDocument) -> Iterator[StatusLine]:
     head = "findings"
     for one in document.findings[:SHOWN]:
         stage = "" if one.stage == "live" else f" ({one.stage})"
-        quiet = one.stage in {"acknowledged", "suppressed"}
+        quiet = one.stage in {"repaired", "suppressed"}
         text = f"{one.health.upper()} {one.rule} {Subject.of(one.subject)}{stage}: {one.evidence}"
         yield StatusLine(head, text, "quiet" if quiet else one.health)
         head = ""

@@ -12,7 +12,7 @@ from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.orders import document_or_reason
 from wirewatch.core.hostlist import natural
 from wirewatch.core.topology import SWITCH, UNKNOWN_PEER, Topology
-from wirewatch.core.types import Absent, NotText, Unusable, utf8
+from wirewatch.core.types import Absent, NotText, Unanswered, utf8
 from wirewatch.documents.state import TOPOLOGY
 from wirewatch.verdict.drift.wiring import GpuNode, Graph, NicNode, Node, part_name
 
@@ -51,14 +51,14 @@ class _Cluster:
 def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
     """The topology that the daemon knows; if none answers, the one that is read here.
 
-    Raises Unusable: the configuration cannot be used, or the node cannot be read.
+    Raises Unusable: the configuration cannot be used. Raises Unanswered: the node cannot be read.
     """
     path = asked_socket(socket, config)
     known = document_or_reason(path, "/api/v1/topology", TOPOLOGY)
     if not isinstance(known, str) and known.topology is not None:
         return NamedTopology(known.topology, "this node, as its daemon knows it", known.at)
     if socket is not None:
-        raise Unusable(
+        raise Unanswered(
             known if isinstance(known, str) else f"{path}: the daemon has not read the topology yet"
         )
     from wirewatch.catalogue import discover
@@ -151,7 +151,7 @@ def _read(hardware: "Hardware", of: str) -> NamedTopology:
 
     topology = read_topology(hardware)
     if isinstance(topology, Absent):
-        raise Unusable(f"the topology of {of} cannot be read: {topology}")
+        raise Unanswered(f"the topology of {of} cannot be read: {topology}")
     return NamedTopology(topology, of, hardware.clock.now())
 
 

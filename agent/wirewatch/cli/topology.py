@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wirewatch.cli.check.answer import EXIT, HEALTHS, Grounds
+from wirewatch.cli.check.answer import HEALTHS, Grounds
 from wirewatch.cli.check.daemon import asked_socket
 from wirewatch.cli.completion import recording_names
 from wirewatch.cli.groups import CommandGroup, examples
@@ -20,6 +20,7 @@ from wirewatch.cli.tables import table
 from wirewatch.cli.templates import render
 from wirewatch.cli.topologies import NamedTopology, dot, mermaid, of_name, of_recording, of_this_node
 from wirewatch.core.collector import NodeState
+from wirewatch.core.exits import exit_of
 from wirewatch.core.hostlist import natural
 from wirewatch.core.topology import SWITCH, Topology
 from wirewatch.core.types import Absent, Health, Unusable
@@ -49,7 +50,7 @@ NEAR = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """PCI paths, the nearest first."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, alone="show")
 def topology() -> None:
     """Show, compare and accept this node's topology."""
 
@@ -104,12 +105,12 @@ def diff(
     if before is None:
         drift = _drift(config, socket)
         click.echo(json.dumps(drift, indent=1) if as_json else drift_text(drift))
-        context.exit(EXIT[HEALTHS[drift["health"]]])
+        context.exit(exit_of(HEALTHS[drift["health"]]))
     one = of_name(before)
     other = of_name(after) if after else of_this_node(config, socket)
     document = difference((one.of, one.topology), (other.of, other.topology), time.time())
     click.echo(DIFF.dump_json(document, indent=1).decode() if as_json else changes_text(document))
-    context.exit(EXIT[HEALTHS[document.health]])
+    context.exit(exit_of(HEALTHS[document.health]))
 
 
 @topology.command(epilog=examples("wirewatch topology baseline"))
@@ -129,9 +130,11 @@ def baseline(*, config: Path | None, socket: str | None, as_json: bool) -> None:
 @click.option("--why", required=True, help="What was done, or why; kept with the baseline.")
 @click.option("--by", default=None, help="Who orders it; default: the user's name.")
 @click.option("--yes", is_flag=True, help="Accept it also where a part is lost or down.")
+@click.option("--undo", is_flag=True, help="Take back that CHANGE was accepted, or all for the one before.")
 @daemon_options
 def accept(
-    *, change: str | None, why: str, by: str | None, yes: bool, config: Path | None, socket: str | None
+    *, change: str | None, why: str, by: str | None, yes: bool, undo: bool, config: Path | None,
+    socket: str | None,
 ) -> None:  # fmt: skip
     """Accept the present topology as the baseline.
 
@@ -139,8 +142,10 @@ def accept(
     `topology diff`, only that change is accepted. What is accepted keeps no job away any more: while a part
     is lost or down, or less is here than should be, it takes --yes.
     """
-    said = {"by": by or user(), "why": why, "change": change or "", **({"yes": True} if yes else {})}
+    given = {name: True for name, given in (("yes", yes), ("undo", undo)) if given}
+    said = {"by": by or user(), "why": why, "change": change or "", **given}
     document = order(control_socket(socket, config), "/topology", said)
+    click.echo(printable(document.get("said", "")))
     click.echo(drift_text(document, changes=False))
 
 
@@ -176,7 +181,7 @@ def expect(
             click.echo(f"wirewatch: {printable(refusal(poll.grounds('')))}", err=True)
     finally:
         node.stop()
-    context.exit(EXIT[health])
+    context.exit(exit_of(health))
 
 
 def expect_section(state: NodeState) -> tuple[str, ...]:

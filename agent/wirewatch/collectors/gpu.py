@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from wirewatch.core import xids
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import (
     DEGRADED,
     LENT,
@@ -46,6 +47,7 @@ from wirewatch.core.nvml import (
 from wirewatch.core.ports import Gpu, Hardware, Question
 from wirewatch.core.statistics import Streak, Window, in_days, streaks
 from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Sample, Tier, Why, family, value_or
+from wirewatch.core.words import RESET_GPU
 
 GPU = ("gpu", "uuid")
 
@@ -114,7 +116,7 @@ class GpuPolicy(Strict):
     """Polls in a row before a fault is believed."""
     throttled_ratio: float = 0.1
     """Share of the time between polls for which the clocks must be held down. [share]"""
-    uncorrected_window: float = 86400.0
+    uncorrected_window: Seconds = 86400.0
     """How long a memory error that was not corrected is a finding. [seconds]"""
 
 
@@ -447,7 +449,7 @@ def _memory_findings(
             when = in_days(window.seconds(policy.uncorrected_window))
             total, last = window.total(), window.last
             evidence = f"{total} uncorrected {location} errors {when}, {last} since driver load"
-            action = "reset the GPU when its jobs have ended; replace it if the errors return"
+            action = f"when its jobs have ended, {RESET_GPU}; replace it if the errors return"
             yield ECC_UNCORRECTED.finding(replace(subject(gpu), device=location), evidence, action=action)
     if isinstance(value.remapped, Absent):
         return
@@ -455,7 +457,7 @@ def _memory_findings(
     if value.remapped.failed:
         yield ROW_REMAP_FAILED.finding(subject(gpu), rows, action="drain and replace the GPU")
     if value.remapped.pending:
-        action = "reset the GPU when its jobs have ended; they are not affected until then"
+        action = xids.CONVENIENCE
         yield ROW_REMAP_PENDING.finding(subject(gpu), rows, action=action)
 
 

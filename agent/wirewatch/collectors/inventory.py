@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import (
     FAILED,
     LENT,
@@ -60,6 +61,7 @@ from wirewatch.core.types import (
     value_or,
 )
 from wirewatch.core.witnesses import Says, State, Witnesses, weigh
+from wirewatch.core.words import RESET_GPU
 
 NODE = family(
     "node_info",
@@ -101,7 +103,7 @@ class InventoryPolicy(Strict):
 
     confirm: int = 2
     """Polls in a row before a GPU that does not answer or is missing is FAILED."""
-    driver_grace: float = 300.0
+    driver_grace: Seconds = 300.0
     """Time after a boot in which a GPU without a driver is UNKNOWN, unless the log says why. [seconds]"""
 
 
@@ -352,7 +354,7 @@ COLLECTOR: Collector[Inventory, InventoryMemory, Options, InventoryPolicy] = Col
 
 ALIVE = Question("UUID")
 LOST_ACTION = (
-    "drain; look for XID 79 in the kernel log; reset the GPU or reboot; replace it if it is lost again"
+    f"drain; look for XID 79 in the kernel log; {RESET_GPU}, or reboot; replace it if it is lost again"
 )
 MISSING_ACTION = (
     "drain; see what the kernel log says about this PCI address; power the node off and on; replace the GPU "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from operator import attrgetter
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
@@ -77,7 +78,7 @@ class PciePolicy(Strict):
     """Polls in a row before a narrow or slow link is FAILED, or a rate of replays is a finding."""
     replay_factor: float = 1.0
     """Factor of the limit of replays that the link's generation has. [factor]"""
-    aer_window: float = 86400.0
+    aer_window: Seconds = 86400.0
     """How long an error that was not corrected is a finding. [seconds]"""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from wirewatch.core import xids
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import (
     CONFIRMED,
     DEGRADED,
@@ -102,7 +103,7 @@ METRICS = (SOURCE, EVENTS, LAST, SXIDS, OTHER, MISSED, UNPARSED)
 class XidPolicy(Strict):
     """XIDs that ask for no reset."""
 
-    serious_seconds: float = 86400.0
+    serious_seconds: Seconds = 86400.0
     """How long such an event is a finding. [seconds]"""
     repeats: int = 10
     """Incidents of an application's XID within that time, on one GPU and no other, that point to the GPU."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from wirewatch.core import words
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.declared import collector_faults, refuse, rule_faults
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Question
 from wirewatch.core.tree import is_handed
@@ -53,8 +54,8 @@ BLIND_ACTION: Mapping[Why, str] = {
     Why.MISSING: "install or load what is missing; until then this node cannot be judged",
     Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
     Why.DENIED: "give the agent the permission named here",
-    Why.LOST: "see whether the part answers and what the kernel log says of it; if it stays so, reset it or "
-    "reboot",
+    Why.LOST: "see whether the part answers and what the kernel log says of it; if it stays so, "
+    "`wirewatch release --for 10m` and reset it, or reboot",
     Why.TIMEOUT: "the driver does not answer; look for a hung nvidia-smi; if it stays so, reboot",
     Why.MALFORMED: "the answer was not understood; report it with a recording made by `wirewatch record`",
     Why.RELEASED: "none: the GPUs are watched again when the release ends",
@@ -87,9 +88,9 @@ class Options(Strict):
 
     enabled: bool = True
     """Whether it runs."""
-    interval: float = 15.0
+    interval: Seconds = 15.0
     """Time from one run to the next. [seconds]"""
-    deadline: float = 10.0
+    deadline: Seconds = 10.0
     """Time after which a run is overdue; what it reads is UNKNOWN then. [seconds]"""
 
     def wrong(self) -> str:
@@ -118,9 +119,9 @@ class Rule:
 
     `name` is `family.fault`, or a glob where the fault is known only at run time (`sxid.*`). `healths`: those
     that its findings can have, the worst last. `alert` is the name, without the prefix `Wirewatch`, of the
-    alert that reports it and of its page in docs/runbooks; the default is made of the rule's own name.
+    alert that reports it and of its heading in docs/runbook.md; the default is made of the rule's own name.
 
-    `means`, `look` and `do` are its entry in docs/runbook.md, and the page of an alert that it has alone;
+    `means`, `look` and `do` are its entry in docs/runbook.md, where an alert that it has alone leads too;
     `do` is also what its findings advise. A rule without `means` has an entry that is written by hand.
     `rehearse` says how to see it where no bundled overlay makes it. `hold` is for how long a FAILED finding
     lasts before it is a page, in Prometheus' form; a DEGRADED one waits a quarter of an hour.

@@ -193,7 +193,7 @@ def faults_together(every: Collection["AnyCollector"]) -> Iterator[str]:
                 yield f"{kind} {name!r}: declare it once, and not {count} times"
     for one in every:
         # A turn of the probe is a look, or now and then a look and a probe; that of hangs may ask RAS.
-        between = getattr(one.options, "every", one.options.interval)
+        between = getattr(one.options, "longest", one.options.interval)
         if not 0 < one.options.deadline <= between:
             yield f"collector {one.name!r}: let its deadline be above 0 and at most {between:g}"
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from wirewatch.core.nvml import RECOVERY_ACTIONS
 from wirewatch.core.pci import normal_pci
+from wirewatch.core.words import RESET_GPU
 from wirewatch.core.xids import RECOVERIES, Severity, recovery
 
 WANTED = (
@@ -82,7 +83,7 @@ _PORT = r"^(?:pcieport|mlx5_core|nvidia) .*"
 TEXTS: Mapping[str, KernelText] = {
     "nvlink_training": _text(  # NVIDIA's open kernel modules: kernel_nvlink.c
         r"^NVRM: .*Failed to update Rx Detect Link mask", _S,
-        "check the GPU's NVLinks; reset the GPU if one is not up",
+        f"check the GPU's NVLinks; if one is not up, {RESET_GPU}",
     ),
     "peermem_context": _text(  # the same: nvidia-peermem.c
         r"^nvidia[-_]peermem .*invalid context", _S,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.declared import metric_faults, refuse
 
 T = TypeVar("T")
@@ -254,12 +255,16 @@ class ErrorLimit:
 
     events: int
     """Events within `seconds` from which on there is a finding."""
-    seconds: float = 3600.0
+    seconds: Seconds = 3600.0
     """The time in which they are counted. [seconds]"""
 
 
 class Unusable(Exception):
     """A file, option or setting cannot be used; the text is one line for the user, the exit code 78."""
+
+
+class Unanswered(Unusable):
+    """The daemon, or what else was asked, gives no answer; the text is one line, the exit code 69."""
 
 
 def worst(findings: Sequence[Finding]) -> Health:

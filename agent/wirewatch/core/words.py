@@ -16,6 +16,8 @@ UNKNOWN = "-"
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _LAST = 253402300799.0
 """The last second that a date can name."""
+RESET_GPU = "`wirewatch release --for 10m`, then reset the GPU"
+"""What to do: a GPU that a process holds open cannot be reset, and the daemon is one of these."""
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from wirewatch.core.types import Health
+from wirewatch.core.words import RESET_GPU
 
 
 class Severity(Enum):
@@ -61,7 +62,7 @@ class Recovery:
     action: str
 
 
-RESET = "drain, then reset the GPU"
+RESET = f"drain; {RESET_GPU}"
 REBOOT = "drain and reboot the node; on bare metal, power it off and on"
 NVLINK = (
     "drain and reset; compare this link with its peer: the fault may be at the other end; "
@@ -74,7 +75,7 @@ ENGINE = "restart the application; contact the vendor's support if it returns"
 NOTHING = "nothing to do"
 SUPPORT = "contact the vendor's support with the kernel log lines"
 LATER = "no immediate action; contact the vendor's support if it returns"
-CONVENIENCE = "reset the GPU when its jobs have ended; they are not affected until then"
+CONVENIENCE = f"when its jobs have ended, {RESET_GPU}; they are not affected until then"
 NVLINK5 = f"{NVLINK}; give the vendor the registers in the log line"
 UNSAID = "read this XID's line in the kernel log: its registers say whether the link needs a reset"
 HIT = f"{CONTAINED}, if there is one; contact the vendor's support if it returns"
@@ -177,7 +178,7 @@ XIDS: Mapping[int, Xid] = {
     156: Xid(_F, "resource retirement", RESET),
     157: Xid(_N, "resource retirement failed", LATER),
     158: Xid(_F, "fatal time-out of the GPU", RESET),
-    159: Xid(_S, "error of the chip-to-chip link", "reset the GPU where unified memory or vGPU is used"),
+    159: Xid(_S, "error of the chip-to-chip link", f"where unified memory or vGPU is used, {RESET_GPU}"),
     **dict.fromkeys((160, 161), Xid(_N, "channel retirement", NOTHING)),
     **dict.fromkeys(range(162, 166), Xid(_N, "power smoothing", NOTHING)),
     167: Xid(_S, "fatal PCIe time-out", SUPPORT),
@@ -264,7 +265,11 @@ RECOVERIES: Mapping[str, Recovery] = {
         ),
         Recovery("drain and reset", Health.FAILED, RESET),
         Recovery("recover imex domain", Health.DEGRADED, "restart the IMEX service of this NVLink domain"),
-        Recovery("bus reset", Health.FAILED, "drain, then reset the GPU's bus, or reboot the node"),
+        Recovery(
+            "bus reset",
+            Health.FAILED,
+            "drain; `wirewatch release --for 10m`, then reset the GPU's bus; or reboot the node",
+        ),
         Recovery("system reboot", Health.FAILED, "drain and reboot the node"),
     )
 }

@@ -261,12 +261,13 @@ def kind_of(record: logging.LogRecord) -> Kind:
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Log to the present standard error; `verbose`: debug messages too.
+    """Log errors to the present standard error, since a command's answer is no place for more.
 
+    `verbose`: everything, debug messages too. A daemon logs more: `cli.output.log_as_daemon`.
     What Python would print there by itself (warnings, errors of threads, of destructors) is logged as well.
     """
     handler = BoundedHandler(_writing(sys.stderr))
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.ERROR, handlers=[handler])
     logging.captureWarnings(capture=True)
     threading.excepthook = _log_thread
     SIGNALS.unraisable_otherwise = _log_unraisable

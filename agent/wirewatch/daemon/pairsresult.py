@@ -73,7 +73,7 @@ class PairsResultStore:
 
 
 class PairsOrders:
-    """Takes reported results, and drops acknowledged ones; `reading` runs collectors, and waits for one."""
+    """Takes reported results, and drops repaired ones; `reading` runs collectors, and waits for one."""
 
     def __init__(
         self, store: PairsResultStore, board: Board, clock: Clock, reading: Callable[[str], Awaitable[None]]
@@ -102,7 +102,7 @@ class PairsOrders:
                 raise OrderError(f"it is kept, but was not judged within {WITHIN:g} s") from error
         return findings(self._board.node, self._clock.now())
 
-    def acknowledged(self, standing: Standing) -> None:
+    def repaired(self, standing: Standing) -> None:
         """Forget what an operator says is over: it would be found again for as long as it is kept."""
         known = self._store.result
         if known is not None and standing.collector == NAME:

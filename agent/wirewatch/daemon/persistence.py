@@ -17,7 +17,7 @@ from wirewatch.core.ports import Clock
 from wirewatch.core.types import Health, Subject
 from wirewatch.daemon.schedule import Lane
 from wirewatch.statefolder import HeldFolder, as_owner, note_written
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, key_of
+from wirewatch.verdict.ledger import LOST, Acknowledgement, Entry, Ledger, Stage, Suppression, key_of
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 VERSION = 1
+VERBS = 1
 LIMIT = 16 << 20
 """Bytes; a larger file is not one of ours."""
 AGAIN = 2.0
@@ -53,7 +54,10 @@ class Aside:
 
 @dataclass(frozen=True, slots=True)
 class LedgerFile:
-    """The file's content; `at`: when it was written (Unix seconds), `boot`: in which boot."""
+    """The file's content; `at`: when it was written (Unix seconds), `boot`: in which boot.
+
+    `verbs`: what `ack` meant to who wrote it, VERBS for seen; 0, in a file of 0.2, for repaired.
+    """
 
     version: int
     boot: str
@@ -63,6 +67,8 @@ class LedgerFile:
     suppressions: tuple[Suppression, ...]
     cards: Mapping[str, Subject] = field(default_factory=dict)
     ended: tuple[Suppression, ...] = ()
+    seen: tuple[Acknowledgement, ...] = ()
+    verbs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class LedgerWriter:
         if essence != self._written or counting:
             # An empty ledger at the start is not worth a file.
             first, self._written, self._at = self._written is None, essence, mono
-            if not first or ledger.entries:
+            if not first or ledger.entries or ledger.seen:
                 self._writer.submit()
                 return
         self._writer.try_again()
@@ -261,7 +267,7 @@ class StateFile(Generic[T]):
     def encoded(self, kept: T) -> bytes:
         """Return the content as indented JSON."""
         # A surrogate in a text that a person gave must not keep all the rest from being written.
-        document = self.kind.dump_python(kept, mode="json")
+        document = self.kind.dump_python(kept, mode="json", by_alias=True)
         return json.dumps(document, ensure_ascii=False, indent=1).encode(errors="replace")
 
 
@@ -326,12 +332,14 @@ def read_ledger(path: Path, boot: str, at: float, *, own: bool = False) -> Ledge
         return Ledger(boot)
     if isinstance(kept, str):
         return lost(Ledger(boot), "faults", kept, at)
-    entries = {entry.key: _begun(entry, boot) for entry in kept.entries}
+    named = (entry if kept.verbs else _by_ack(entry) for entry in kept.entries)
+    entries = {entry.key: _begun(entry, boot) for entry in named}
     suppressions, ended = (
         {one.key: one if boot else replace(one, mono=None) for one in some}
         for some in (kept.suppressions, kept.ended)
     )
-    return Ledger(boot, kept.gpus, entries, suppressions, ended, cards=kept.cards)
+    seen = {one.key: one for one in kept.seen}
+    return Ledger(boot, kept.gpus, entries, suppressions, ended, seen, cards=kept.cards)
 
 
 def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
@@ -339,9 +347,14 @@ def save_ledger(path: Path, ledger: Ledger, at: float) -> str:
     entries = tuple(replace(entry, mono=None) for entry in ledger.entries.values())
     kept = LedgerFile(
         VERSION, ledger.boot, at, ledger.gpus, entries, tuple(ledger.suppressions.values()), ledger.cards,
-        tuple(ledger.ended.values()),
+        tuple(ledger.ended.values()), tuple(ledger.seen.values()), VERBS,
     )  # fmt: skip
     return write(path, FILE.encoded(kept))
+
+
+def _by_ack(entry: Entry) -> Entry:
+    """An entry of a file of 0.2: who said `ack` there has said that it is repaired."""
+    return replace(entry, by_ack=entry.repaired is not None)
 
 
 def _begun(entry: Entry, boot: str) -> Entry:
@@ -355,9 +368,10 @@ def _numbers(kept: LedgerFile) -> Iterator[float]:
     yield kept.at
     for entry in kept.entries:
         yield from (entry.since, entry.last, entry.event, entry.absent)
-        yield from (entry.stamp or 0.0, entry.newest or 0.0, entry.acked.at if entry.acked else 0.0)
+        yield from (entry.stamp or 0.0, entry.newest or 0.0, entry.repaired.at if entry.repaired else 0.0)
     for one in (*kept.suppressions, *kept.ended):
         yield from (one.until, one.said.at, one.mono or 0.0)
+    yield from (one.said.at for one in kept.seen)
 
 
 FILE = StateFile(TypeAdapter(LedgerFile), _numbers)
@@ -378,5 +392,5 @@ def lost(ledger: Ledger, what: str, wrong: str, at: float) -> Ledger:
 def _essence(ledger: Ledger) -> object:
     """Everything but the times and numbers that change with each poll."""
     entries = tuple(replace(e, absent=0.0, mono=None, last=0.0, evidence="") for e in ledger.entries.values())
-    suppressions = tuple(ledger.suppressions.values()), tuple(ledger.ended.values())
-    return (ledger.boot, ledger.gpus, entries, suppressions)
+    said = tuple(tuple(one.values()) for one in (ledger.suppressions, ledger.ended, ledger.seen))
+    return (ledger.boot, ledger.gpus, entries, said)

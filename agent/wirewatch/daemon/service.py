@@ -140,7 +140,7 @@ async def serve(
     if sockets.orders is not None:
         store = remembered.pairs or PairsResultStore(None, hardware.clock)
         pairs = PairsOrders(store, board, hardware.clock, schedule.reading)
-        orders = FindingOrders(board, hardware.clock, pairs.acknowledged)
+        orders = FindingOrders(board, hardware.clock, pairs.repaired)
         control = Control(release.begin, release.end, orders.carry_out, topologies.accept, pairs.tell)
         servers.append(_local(control_application(control), sockets.orders, sockets.web))
 

@@ -80,6 +80,7 @@ class DriftDocument:
     """The differences from the baseline.
 
     `baseline` is null while there is none, and `learning` says why. `unknown`: what cannot be read now.
+    `said`: what an order has done, in the answer to it.
     """
 
     schema: Literal["wirewatch.topology-drift/1"]
@@ -89,6 +90,7 @@ class DriftDocument:
     learning: str
     changes: list[UnacceptedChange]
     unknown: list[str]
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class AcceptOrder:
     """Accept the whole topology as it is now, or one change by its id; by whom, and why.
 
     `yes`: also where a part is lost or down, or less is here than should be.
+    `undo`: take it back instead, the change by its id, or the whole topology for the baseline before it.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -120,6 +123,7 @@ class AcceptOrder:
     why: Annotated[str, Field(min_length=1, max_length=1000)]
     change: Annotated[str, Field(max_length=16)] = ""
     yes: bool = False
+    undo: bool = False
 
 
 DIFF = TypeAdapter(DiffDocument)

@@ -76,7 +76,8 @@ class FindingDocument:
     finding; `measured`: its severity in the last poll, null when it was not found. `last_seen`: when it was
     last found, Unix seconds, null for not since the agent started. `part` and `node`: facts by name, such as
     `serial` and `driver`. `numbers_at`: when they were read, Unix seconds; null, with `numbers_unknown`,
-    where there are none. Series of single links are included for a finding of a link.
+    where there are none. Series of single links are included for a finding of a link. `host`: the
+    node's name, empty for a recording.
     """
 
     schema: Literal["wirewatch.finding/1"]
@@ -94,6 +95,7 @@ class FindingDocument:
     numbers_at: float | None
     numbers_unknown: str | None
     numbers: list[Number]
+    host: str = ""
 
 
 FINDING = TypeAdapter(FindingDocument)

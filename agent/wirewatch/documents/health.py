@@ -12,7 +12,7 @@ from wirewatch.core import types
 from wirewatch.core.types import OperatorNote
 
 Health = Literal["ok", "degraded", "unknown", "failed"]
-Stage = Literal["live", "latched", "probation", "aside", "acknowledged", "suppressed"]
+Stage = Literal["live", "latched", "probation", "aside", "repaired", "suppressed"]
 HEALTH_NAMES: Mapping[types.Health, Health] = {
     types.Health.OK: "ok",
     types.Health.DEGRADED: "degraded",
@@ -47,7 +47,8 @@ class NodeFinding(ReportedFinding):
     `id` names it for `wirewatch findings`; `times`: how often it came within days; `last`: when an event was
     last seen, 0 for a measurement; `suppressed_until` in Unix seconds, 0 for not suppressed. `same_cause`:
     what cannot be read for the same reason, or since this GPU is lost. `others`: UUIDs of GPUs besides the
-    subject's that may be at fault, or are at the other end.
+    subject's that may be at fault, or are at the other end. `acknowledged`: who has seen it, which changes no
+    verdict; `repaired`: who said that it is.
     """
 
     id: str
@@ -59,6 +60,25 @@ class NodeFinding(ReportedFinding):
     suppressed_until: float
     same_cause: list[SameCause] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    repaired: OperatorNote | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateOrder:
+    """An operator's order by which something keeps no job away: by whom, why and when, in Unix seconds.
+
+    `what`: the rule and its part, or the change of the topology; `health`: the worst that it was.
+    `until`: when the order ends by itself, 0 for not at a date. `undo`: the command that takes it back.
+    """
+
+    order: Literal["accept", "repaired", "suppress"]
+    what: str
+    health: Health
+    by: str
+    why: str
+    at: float
+    until: float
+    undo: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +120,10 @@ class HealthDocument:
     `probe_exempt`: the latter, so that none can be required. `job_ready`: the next job may start, since
     `health` is none of `fail_on`, which is `[policy.verdict] fail_on`, its default in a document without it.
     `suppressed`: findings that an operator suppressed, so that they do not count. `aside`: of running jobs,
-    on which no verdict depends. `base`: the health apart from all findings, and `gpus`: every GPU that was
-    seen; both null in a document without them.
+    on which no verdict depends.
+    `orders`: of operators, by which something keeps no job away. `base`: the health apart from all findings,
+    and `gpus`: every GPU that was seen; both null in a document without them. `host`: the node's name,
+    empty for a recording.
     """
 
     schema: Literal["wirewatch.health/1"]
@@ -121,6 +143,8 @@ class HealthDocument:
     aside: list[NodeFinding] = field(default_factory=list)
     base: Health | None = None
     gpus: list[NodeGpu] | None = None
+    orders: list[GateOrder] = field(default_factory=list)
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +178,8 @@ class CheckDocument:
     probe on this node; its `fresh` is by `--max-age` where that was given, its `required` also by
     `--require-fresh-probe`. `probe_exempt`: there is nothing to probe, so that none can be required.
     `suppressed`: findings that an operator suppressed, so that they do not count, and until when.
+    `orders`: all orders of operators by which something keeps no job away. `host`: the
+    node's name, empty for a recording.
 
     With `--gpus` or `--without-gpus`: `gpus`, the numbers of the GPUs whose findings count, null where those
     of the whole node do; `left_aside`, findings of other GPUs; `note`, what the line ends with.
@@ -174,6 +200,8 @@ class CheckDocument:
     gpus: list[str] | None = None
     left_aside: list[CheckFinding] = field(default_factory=list)
     note: str = ""
+    orders: list[GateOrder] = field(default_factory=list)
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +321,8 @@ class StatusDocument:
 
     `why`: why it is not the daemon, in words. `product`, `driver`: empty where not known. `gpudirect`: each
     check with its state. `probe` null: none complete yet, or probing is off; `gate`: whether one may run now,
-    and why not. `nics`: ports that are probed one by one, none where that is off.
+    and why not. `nics`: ports that are probed one by one, none where that is off. `host`: the node's name,
+    empty for a recording.
     """
 
     schema: Literal["wirewatch.status/1"]
@@ -315,3 +344,4 @@ class StatusDocument:
     findings: list[NodeFinding]
     collectors: list[CollectorAge]
     nics: list[NicStatus] = field(default_factory=list)
+    host: str = ""

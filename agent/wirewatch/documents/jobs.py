@@ -28,12 +28,16 @@ class ExplainedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobsDocument:
-    """The running jobs of this node; `source` is live, replay or synthetic, `at` Unix seconds."""
+    """The running jobs of this node; `source` is live, replay or synthetic, `at` Unix seconds.
+
+    `host`: the node's name, empty for a recording.
+    """
 
     schema: Literal["wirewatch.jobs/1"]
     at: float
     source: str
     jobs: list[ExplainedJob]
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class ExplainDocument:
     sentence: str
     answer: JobAnswer
     evidence: JobEvidence
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +140,12 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
 
 
 def explain(
-    evidence: JobEvidence, at: float, source: str, shown: HeldAnswer | None = None
+    evidence: JobEvidence, at: float, source: str, shown: HeldAnswer | None = None, host: str = ""
 ) -> ExplainDocument:
     """The document of one job, decided again on this evidence, after an answer that is `shown`."""
     answer = held(shown, decide(evidence), at).answer
     return ExplainDocument(
-        "wirewatch.explain/1", at, source, evidence.name, answer.sentence, answer, evidence
+        "wirewatch.explain/1", at, source, evidence.name, answer.sentence, answer, evidence, host
     )
 
 

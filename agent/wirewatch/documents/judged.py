@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from wirewatch.collectors.inventory import InventoryFacts
 from wirewatch.core import collector as core
@@ -12,6 +13,7 @@ from wirewatch.core.types import Failed, value_or
 from wirewatch.documents import series
 from wirewatch.documents.health import (
     HEALTH_NAMES,
+    GateOrder,
     Health,
     HealthDocument,
     NodeFinding,
@@ -39,6 +41,11 @@ from wirewatch.jobs.lockstep import Hint, LockstepFacts, UnevenWork
 from wirewatch.jobs.times import JobsFacts
 from wirewatch.probe.collector import PROBE_NAME, probe_summary
 from wirewatch.verdict import node
+from wirewatch.verdict.drift.baseline import Baseline
+from wirewatch.verdict.drift.component import NAME as DRIFT
+from wirewatch.verdict.drift.component import DriftMemory
+from wirewatch.verdict.drift.watch import DriftWatch, accepted_losses, name_of_accepted
+from wirewatch.verdict.ledger import name_of
 from wirewatch.verdict.node import Judged
 
 _OF_JOBS: dict[str, HintKind] = {"late": "late_gpu", "wire": "slow_wire"}
@@ -47,7 +54,7 @@ STAGES: dict[str, Stage] = {
     node.LATCHED: "latched",
     node.PROBATION: "probation",
     node.ASIDE: "aside",
-    node.ACKNOWLEDGED: "acknowledged",
+    node.REPAIRED: "repaired",
     node.SUPPRESSED: "suppressed",
 }
 
@@ -61,6 +68,7 @@ class DaemonStatus:
     turning: bool = True
     released_until: float = 0.0
     fresh_required: bool = False
+    host: str = ""
 
 
 def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
@@ -75,6 +83,7 @@ def health(judged: Judged, daemon: DaemonStatus) -> HealthDocument:
         probe_exempt=is_exempt(judged.state, daemon.mono), suppressed=suppressed(verdict),
         aside=[standing(s) for s in verdict.standings if s.stage == node.ASIDE],
         base=HEALTH_NAMES[verdict.base], gpus=gpus(judged.state),
+        orders=list(gate_orders(judged)), host=daemon.host,
     )  # fmt: skip
 
 
@@ -95,12 +104,49 @@ def suppressed(verdict: node.Verdict) -> list[NodeFinding]:
     return [standing(s) for s in verdict.standings if s.stage == node.SUPPRESSED]
 
 
-def findings(judged: Judged, at: float) -> FindingsDocument:
-    """The document of all findings at `at` (Unix seconds)."""
+def gate_orders(judged: Judged) -> Iterator[GateOrder]:
+    """Every order of an operator by which something keeps no job away, as long as that may come back."""
+    for one in judged.verdict.standings:
+        if one.stage == node.SUPPRESSED and one.suppression is not None:
+            health, until = HEALTH_NAMES[one.suppression.health], one.suppression.until
+            undo = f"wirewatch findings unsuppress {one.id}"
+            yield _gate_order("suppress", _part(one.finding), health, one.suppression.said, undo, until)
+    for key, entry in judged.ledger.entries.items():
+        if entry.repaired is not None:
+            undo, part = f"wirewatch findings repaired {name_of(key)} --undo", f"{entry.rule} {entry.subject}"
+            yield _gate_order("repaired", part, HEALTH_NAMES[entry.health], entry.repaired, undo)
+    drift = judged.state.components.get(DRIFT)
+    if drift is not None and isinstance(drift.memory, DriftMemory) and drift.memory.baseline is not None:
+        yield from _accepted(drift.memory.watch, drift.memory.baseline)
+
+
+def _accepted(watch: DriftWatch, baseline: Baseline) -> Iterator[GateOrder]:
+    """Changes that were accepted, and with which a node would else be FAILED."""
+    for one in accepted_losses(watch, baseline):
+        undo = f"wirewatch topology accept {name_of_accepted(one)} --undo"
+        yield _gate_order("accept", one.text, "failed", one.said, undo)
+    if baseline.without:
+        undo = "wirewatch topology accept --undo"
+        yield _gate_order("accept", "; ".join(baseline.without), "failed", baseline.said, undo)
+
+
+def _gate_order(
+    order: Literal["accept", "repaired", "suppress"], what: str, health: Health, said: types.OperatorNote,
+    undo: str, until: float = 0.0,
+) -> GateOrder:  # fmt: skip
+    return GateOrder(order, what, health, said.by, said.why, said.at, until, undo)
+
+
+def _part(one: types.Finding) -> str:
+    return f"{one.rule} {one.subject}"
+
+
+def findings(judged: Judged, at: float, said: str = "", host: str = "") -> FindingsDocument:
+    """The document of all findings at `at` (Unix seconds); `said`: what an order has done."""
     verdict = judged.verdict
     every = [standing(s) for s in verdict.standings]
     return FindingsDocument(
-        "wirewatch.findings/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, every
+        "wirewatch.findings/1", at, HEALTH_NAMES[verdict.health], verdict.job_ready, every, said, host
     )
 
 
@@ -129,7 +175,7 @@ def jobs(
     found = {job_key(one): one for one in jobs_of(state, at, host)}
     shown = (answers or HeldAnswers()).shown({key: decide(one) for key, one in found.items()}, at)
     explained = [ExplainedJob(one.answer, found[key], one.since) for key, one in shown.items()]
-    return JobsDocument("wirewatch.jobs/1", at, source, explained)
+    return JobsDocument("wirewatch.jobs/1", at, source, explained, host)
 
 
 def finding(one: types.Finding) -> ReportedFinding:
@@ -141,10 +187,10 @@ def standing(one: node.Standing) -> NodeFinding:
     """A finding for a document, with its stage and what operators said of it."""
     suppression = one.suppression
     return NodeFinding(
-        *_plain(one.finding), one.id, STAGES[one.stage], one.times, one.finding.last, one.acked,
+        *_plain(one.finding), one.id, STAGES[one.stage], one.times, one.finding.last, one.seen,
         suppression.said if suppression else None, suppression.until if suppression else 0.0,
         [SameCause(*_plain(other.finding), other.id) for other in one.same_cause],
-        list(one.finding.others),
+        list(one.finding.others), one.repaired,
     )  # fmt: skip
 
 

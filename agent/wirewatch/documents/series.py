@@ -35,10 +35,16 @@ SINCE = family(
     "When the finding was first seen. What is UNKNOWN (`*.blind`: which GPU, link or collector cannot be "
     "read) has this series and no severity.", tier=Tier.CORE,
 )  # fmt: skip
+ACKNOWLEDGED = family(
+    "finding_acknowledged_timestamp_seconds", SUBJECT,
+    "When somebody said that the finding was seen (`wirewatch findings ack`). It counts as before, and "
+    "Alertmanager sends no more of it.", tier=Tier.CORE,
+    undrawn="it is about messages; `wirewatch findings list` says who",
+)  # fmt: skip
 FINDINGS = family(
     "findings", ("stage",),
     "How many findings there are: live, latched (not seen, not repaired), on probation, aside (of running "
-    "jobs), acknowledged and suppressed. The last three do not count for the verdict; the last two have no "
+    "jobs), repaired and suppressed. The last three do not count for the verdict; the last two have no "
     "other series.", tier=Tier.CORE,
 )  # fmt: skip
 RELEASED = family(
@@ -67,8 +73,8 @@ APPLICABLE = family(
     "collector_applicable", ("collector",), "1 when this node has something for it to watch.", tier=Tier.CORE,
 )  # fmt: skip
 METRICS = (
-    BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST, FAILURES,
-    APPLICABLE,
+    BUILD, HEALTH, JOB_READY, SEVERITY, SINCE, ACKNOWLEDGED, FINDINGS, RELEASED, SUCCESS, DURATION, CPU, LAST,
+    FAILURES, APPLICABLE,
 )  # fmt: skip
 _SEVERITY = {Health.DEGRADED: 1, Health.FAILED: 2}
 
@@ -84,6 +90,9 @@ def samples(judged: Judged, source: str) -> Iterable[Sample]:
     for standing in verdict.standings:
         if standing.has_series:
             yield from _finding(standing.finding)
+        if standing.has_series and standing.seen is not None:
+            finding = standing.finding
+            yield ACKNOWLEDGED.sample(standing.seen.at, finding.rule, *astuple(finding.subject))
     stages = [standing.stage for standing in verdict.standings]
     for stage in STAGES:
         yield FINDINGS.sample(stages.count(stage), stage)

@@ -65,13 +65,19 @@ class ReportedHint:
 
 @dataclass(frozen=True, slots=True)
 class FindingsDocument:
-    """All findings, worst first; those that do not count for the node's health are last."""
+    """All findings, worst first; those that do not count for the node's health are last.
+
+    `said`: what an order has done, and how that ends; in the answer to an order alone. `host`: the node's
+    name, empty for a recording.
+    """
 
     schema: Literal["wirewatch.findings/1"]
     at: float
     health: Health
     job_ready: bool
     findings: list[NodeFinding]
+    said: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def status(
         _headline(probes.last, state.at), probes.gate,
         [_job(one) for one in node.jobs.jobs],
         node.findings.findings, [_age(one, state.at) for one in state.collectors], list(_nics(series)),
+        node.findings.host,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from wirewatch.core.extras import install
 from wirewatch.core.ports import Pod
 from wirewatch.core.types import Absent, Why
 from wirewatch.hw.files import absent_errno
@@ -55,7 +56,7 @@ class SystemKubelet:
 
             from wirewatch.hw import podresources_pb2 as wire
         except ImportError as error:
-            detail = f"{error}; to ask the kubelet install wirewatch[kubernetes]"
+            detail = f"{error}; to ask the kubelet: {install('kubernetes')}"
             return Absent(Why.UNSUPPORTED, detail)
         service = wire.DESCRIPTOR.services_by_name[SERVICE].full_name
         with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:

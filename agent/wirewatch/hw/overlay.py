@@ -284,7 +284,7 @@ def find_overlay(path: str) -> Path:
     for file in (Path(path), BUNDLED / f"{path}.toml"):
         if file.is_file():
             return file
-    meant = did_you_mean(path, bundled_overlays(), "`wirewatch overlays list` lists the bundled ones")
+    meant = did_you_mean(path, bundled_overlays(), "`wirewatch demo overlays` lists the bundled ones")
     raise OverlayError(f"no overlay {path!r}, neither a file nor a bundled one: {meant}")
 
 

@@ -97,7 +97,7 @@ def find(name: str) -> Path:
             return folder
     if name and Path(name).is_dir():
         raise RecordingError(f"{name} is a folder without {MANIFEST}, so no recording of `wirewatch record`")
-    meant = did_you_mean(name, bundled_names(), "`wirewatch recordings list` lists the bundled ones")
+    meant = did_you_mean(name, bundled_names(), "`wirewatch demo recordings` lists the bundled ones")
     raise RecordingError(f"no recording {name!r}, neither a folder nor a bundled one: {meant}")
 
 

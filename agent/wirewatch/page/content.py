@@ -22,7 +22,7 @@ from wirewatch.jobs.times import JobsFacts
 from wirewatch.page.tables import moment
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Stage, VerdictPolicy
-from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, PROBATION, Judged, Standing
+from wirewatch.verdict.node import LATCHED, PROBATION, REPAIRED, Judged, Standing
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def _ending(one: Standing, entry: Entry | None, policy: VerdictPolicy, *, watche
         until = moment(one.suppression.until, one.suppression.until).text
         unsuppress = f"`wirewatch findings unsuppress {one.id}`"
         return f"{until}, a worse health, or {unsuppress}; it does not count until then"
-    if one.stage == ACKNOWLEDGED:
+    if one.stage == REPAIRED:
         return "its return: then it counts again; an operator said that it is repaired"
     if one.stage == LATCHED:
         return f"{RESET}, a replaced GPU, or {_ack(one)}; time alone does not end it"
@@ -130,12 +130,12 @@ def _live(one: Standing, policy: VerdictPolicy, *, latches: bool, forgets: bool)
         return "the next poll that does not find it"
     if latches:
         return f"{RESET}, or {_ack(one)}; time alone does not end it"
-    then = f"{span(policy.probation)} of probation, DEGRADED, in which jobs may start"
-    return f"{span(policy.settle)} without it; then {then}"
+    then = f"{span(policy.probation)} of probation: it counts as DEGRADED, and jobs may start"
+    return f"{span(policy.settle)} in which it is not seen, and then {then}"
 
 
 def _ack(one: Standing) -> str:
-    return f"`wirewatch findings ack {one.id}` once it is repaired"
+    return f"`wirewatch findings repaired {one.id}` once it is repaired"
 
 
 def _unseen(entry: Entry | None, policy: VerdictPolicy) -> str:

@@ -10,9 +10,9 @@ from wirewatch.documents.health import HealthDocument, NodeFinding
 from wirewatch.page.content import BLIND, PageContent
 from wirewatch.page.model import Card, PageVerdict, RuleLink, Sentence
 from wirewatch.page.tables import moment
-from wirewatch.verdict.node import ACKNOWLEDGED, ASIDE, SUPPRESSED
+from wirewatch.verdict.node import ASIDE, REPAIRED, SUPPRESSED
 
-APART = frozenset({ASIDE, ACKNOWLEDGED, SUPPRESSED})
+APART = frozenset({ASIDE, REPAIRED, SUPPRESSED})
 QUIET = 120.0
 """Seconds without a poll of any collector after which the page says so."""
 SHARED: Mapping[str, Sequence[str]] = {
@@ -104,7 +104,7 @@ def _reason(content: PageContent, worst: list[NodeFinding], counted: int) -> str
         return f"Not polled yet: {first(waiting, 20)}." if waiting else "Nothing on this node is watched."
     of_jobs = sum(one.stage == ASIDE for one in content.findings.findings)
     apart = sum(one.stage in APART for one in content.findings.findings) - of_jobs
-    said = [f"an operator acknowledged or suppressed {count(apart, 'finding')}"] if apart else []
+    said = [f"an operator repaired or suppressed {count(apart, 'finding')}"] if apart else []
     said += [f"{count(of_jobs, 'finding')} of running jobs"] if of_jobs else []
     none = "No fault is found in anything that is watched."
     return f"No finding counts: {' and '.join(said)}." if said else none
@@ -126,7 +126,11 @@ def _card(one: NodeFinding, content: PageContent) -> Card:
 
 
 def _said(one: NodeFinding, at: float) -> Iterator[str]:
-    for what, word in (("Acknowledged", one.acknowledged), ("Suppressed", one.suppressed)):
+    for what, word in (
+        ("Acknowledged", one.acknowledged),
+        ("Repaired", one.repaired),
+        ("Suppressed", one.suppressed),
+    ):
         if word is not None:
             when = moment(word.at, at)
             yield f"{what} by {word.by}, {when.text} ({when.ago}): {word.why}"

@@ -1,7 +1,7 @@
-"""The whole page of a state: its sections in their order, and the HTML of it and of the runbook's pages.
+"""The whole page of a state: its sections in their order, and the HTML of it and of the runbook.
 
-The runbook is docs/runbook.md and docs/runbooks, made into HTML by `make generated`. Paths are those of the
-files, so that links between the pages and of alerts hold.
+The runbook is docs/runbook.md, made into HTML by `make generated`. Its path is that of the file, so that
+links of alerts hold there too.
 """
 
 import base64
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -50,9 +51,9 @@ ICONS: Mapping[Health, tuple[str, str, str, str]] = {
 }  # fmt: skip
 """A shape for each health, and the sign in it, which differ without colour too; then both colours."""
 FILE = "runbook.json"
-"""The title and the HTML of each page of the runbook, by its path below docs."""
-INDEX = "runbooks/README.md"
-OWN = "docs/runbook.md"
+"""The title and the HTML of the runbook, and the heading of each alert."""
+NAME_OF_RUNBOOK = "runbook.md"
+OWN = f"docs/{NAME_OF_RUNBOOK}"
 """The status page finds the runbook there, also behind a proxy."""
 
 
@@ -92,9 +93,28 @@ def render(page: Page, refresh: str) -> RenderedPage:
     return RenderedPage(text.encode(errors="replace"), {**headers, **more})
 
 
-def runbook(path: str) -> RenderedPage | None:
-    """Return a page by the path of its file below docs, such as `runbook.md`; None for none."""
-    return _rendered(path) if path in _pages() else None
+@cache
+def runbook() -> RenderedPage:
+    """Return the runbook as a page."""
+    told = _runbook()
+    # Relative, so that it holds where an agent is reached below a path.
+    text = environment().get_template("runbook.html").render(
+        title=told["title"], body=told["body"], status="../",
+        style=_style("runbook.css"), version=__version__,
+    )  # fmt: skip
+    return RenderedPage(text.encode(), _headers("runbook.css", "max-age=300"))
+
+
+def moved(path: str) -> str | None:
+    """Return the address, from this path below docs, of what 0.2 served there; None for nothing.
+
+    Each alert had a page of its own in the folder runbooks, and that folder an index.
+    """
+    if not path:
+        return NAME_OF_RUNBOOK
+    folder, _, name = path.rpartition("/")
+    headings = {"README.md": "alerts"} | {f"{one}.md": at for one, at in _runbook()["alerts"].items()}
+    return f"../{NAME_OF_RUNBOOK}#{headings[name]}" if folder == "runbooks" and name in headings else None
 
 
 def ticked(text: str) -> Markup:
@@ -285,18 +305,6 @@ def _favicon(health: Health) -> str:
 
 
 @cache
-def _pages() -> Mapping[str, tuple[str, str]]:
-    made: dict[str, tuple[str, str]] = json.loads(files(__package__).joinpath(FILE).read_text("utf-8"))
-    return made
-
-
-@cache
-def _rendered(path: str) -> RenderedPage:
-    title, body = _pages()[path]
-    # Relative, so that they hold where an agent is reached below a path.
-    docs = "../" * path.count("/")
-    text = environment().get_template("runbook.html").render(
-        title=title, body=body, status=f"{docs}../", index="" if path == INDEX else f"{docs}{INDEX}",
-        style=_style("runbook.css"), version=__version__,
-    )  # fmt: skip
-    return RenderedPage(text.encode(), _headers("runbook.css", "max-age=300"))
+def _runbook() -> Mapping[str, Any]:
+    told: dict[str, Any] = json.loads(files(__package__).joinpath(FILE).read_text("utf-8"))
+    return told

@@ -211,7 +211,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`findings` count for the verdict, `apart` are acknowledged or suppressed. `node` may be empty."""
+    """`findings` count for the verdict, `apart` are repaired or suppressed. `node` may be empty."""
 
     node: str
     about: str

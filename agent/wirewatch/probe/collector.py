@@ -56,7 +56,7 @@ def due_after_hint(collector: ProbeCollector, hinted: Callable[[], float | None]
     def read(hardware: Hardware, memory: ProbeMemory, options: ProbeOptions) -> ProbeReading | Absent:
         mono = hinted()
         wanted = mono is not None and (memory.tried_mono is None or memory.tried_mono < mono)
-        return collector.read(hardware, memory, replace(options, every=SOON) if wanted else options)
+        return collector.read(hardware, memory, replace(options, probe_interval=SOON) if wanted else options)
 
     return replace(collector, read=read)
 
@@ -238,7 +238,8 @@ def next_due(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) ->
     if memory.tried_mono is None:
         seen = min(memory.still.since.values(), default=0.0)
         return seen + model.draw([gpu.key for gpu in gpus], 0) * options.settle
-    every = min(CONFIRM_SECONDS, options.every) if confirming(memory) else options.every
+    usual = options.probe_interval
+    every = min(CONFIRM_SECONDS, usual) if confirming(memory) else usual
     return model.due(memory.tried_mono, every, options.jitter, [gpu.key for gpu in gpus], memory.count())
 
 

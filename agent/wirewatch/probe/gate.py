@@ -438,8 +438,8 @@ def _allocated(facts: GateFacts, touched: set[str], owner: str | None) -> Refusa
 
 def _settling(facts: GateFacts, still: Stillness, touched: set[str], rules: GateLimits) -> Refusal | None:
     waited = min(facts.mono - still.since.get(key, facts.mono) for key in touched)
-    seen = f"who uses the GPUs changed or was first seen {waited:.0f} s ago"
-    why = f"{seen}; a probe waits until that is {rules.settle:.0f} s ago"
+    seen = f"processes on the GPUs came, went or were first looked at {waited:.0f} s ago"
+    why = f"{seen}; a probe starts after {rules.settle:.0f} s without a change"
     return Refusal(SkipReason.SETTLING, why) if waited < rules.settle else None
 
 

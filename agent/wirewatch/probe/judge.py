@@ -181,7 +181,7 @@ def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]
     if refusal is None or not ok.value.due:
         return memory
     reason = refusal.reason
-    if reason in memory.skipped and ok.mono - memory.skipped[reason] < options.every:
+    if reason in memory.skipped and ok.mono - memory.skipped[reason] < options.probe_interval:
         return memory
     skips = {**memory.skips, reason: memory.skips.get(reason, 0) + 1}
     return replace(memory, skips=skips, skipped={**memory.skipped, reason: ok.mono})

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Gt, Le
 from pydantic import Field
 
+from wirewatch.core.amounts import TIME, Bytes, Seconds
 from wirewatch.core.collector import Options
 from wirewatch.core.probe import OPS, PastProbe, Plan, Probed
 from wirewatch.core.statistics import Streak
@@ -36,10 +37,10 @@ class NicsOptions(Options):
 
     enabled: bool = False
     """Whether NICs are probed; `[probe]` must be enabled too."""
-    interval: float = 60.0
-    deadline: float = 120.0
+    interval: Seconds = 60.0
+    deadline: Seconds = 120.0
     """Time after which a probe is overdue; above `kill_after` of `[probe]`. [seconds]"""
-    every: Annotated[float, Gt(0)] = 86400.0
+    probe_interval: Annotated[float, Gt(0), TIME] = 86400.0
     """Time between two probes of one port, with GPUDirect RDMA and without it. [seconds]"""
     budget: Annotated[float, Gt(0), Le(1)] = 0.002
     """Share of the GPUs' time that these probes may hold, beside that of `[probe]`. [share]"""
@@ -49,6 +50,11 @@ class NicsOptions(Options):
     Inside one network namespace the kernel turns such traffic around, and nothing is measured.
     """
 
+    @property
+    def longest(self) -> float:
+        """The longest that one run may take: a look, and now and then a probe."""
+        return self.probe_interval
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions(Options):
@@ -56,29 +62,29 @@ class ProbeOptions(Options):
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}
 
-    interval: float = 30.0
+    interval: Seconds = 30.0
     """Time from one look at the GPUs, whether a probe may run, to the next. [seconds]"""
-    deadline: float = 120.0
+    deadline: Seconds = 120.0
     """Time after which a probe is overdue; above `kill_after`. [seconds]"""
     engine: Literal["auto", "nccl", "torch", "distributed", "gloo"] = "auto"
     """What runs the collectives; `auto` takes nccl where it is installed, else torch."""
-    every: float = 600.0
+    probe_interval: Seconds = 600.0
     """Time between two probes. [seconds]"""
     jitter: float = 0.1
-    """Share of `every` by which that time varies, so that nodes do not probe in step. [share]"""
-    settle: float = 120.0
+    """Share of `probe_interval` by which that time varies, so that nodes do not probe in step. [share]"""
+    settle: Seconds = 120.0
     """Time for which the GPUs must have been left alone before a probe. [seconds]"""
     budget: float = 0.01
     """Share of the GPUs' time that probes may hold. [share]"""
-    kill_after: float = 60.0
+    kill_after: Seconds = 60.0
     """Time after which a worker is killed. [seconds]"""
-    fresh: float = 7200.0
+    fresh: Seconds = 7200.0
     """Age from which on a result is old and withdrawn. [seconds]"""
     ops: tuple[str, ...] = OPS
     """Collectives of a probe."""
-    bandwidth: tuple[tuple[int, int], ...] = _DEFAULT.bandwidth
+    bandwidth: tuple[tuple[Bytes, int], ...] = _DEFAULT.bandwidth
     """Pairs of message size in bytes and number of runs, for bandwidth."""
-    latency_sizes: tuple[int, ...] = _DEFAULT.latency_sizes
+    latency_sizes: tuple[Bytes, ...] = _DEFAULT.latency_sizes
     """Message sizes for latency. [bytes]"""
     copies: bool = True
     """Whether a probe copies between all pairs of GPUs."""
@@ -86,9 +92,9 @@ class ProbeOptions(Options):
     """Whether a probe multiplies matrices and copies within each GPU."""
     host_links: bool = True
     """Whether a probe copies between each GPU and pinned memory of the host."""
-    unseen_bytes: int = 2 * GIB
+    unseen_bytes: Bytes = 2 * GIB
     """Memory in use on a GPU, by no process that can be seen, from which on the GPU is busy. [bytes]"""
-    free_bytes: int = 3 * GIB
+    free_bytes: Bytes = 3 * GIB
     """Memory that must be free on each GPU. [bytes]"""
     pins: dict[str, float] = field(default_factory=dict)
     """Bus bandwidth of a healthy node, if you know it.
@@ -104,15 +110,17 @@ class ProbeOptions(Options):
     """Probes of NICs: the table below."""
 
     holds: str = FOLDER
-    """Folder in which schedulers hold probes off, "" for none: docs/giving-way.md.
+    """Folder in which schedulers hold probes off, "" for none: docs/giving-way.md."""
 
-    Read at the start alone.
-    """
+    @property
+    def longest(self) -> float:
+        """The longest that one run may take: a look, and now and then a probe."""
+        return self.probe_interval
 
     def wrong(self) -> str:
         """What cannot be meant, in words; empty when all can."""
         above = {
-            "interval": self.interval, "deadline": self.deadline, "every": self.every,
+            "interval": self.interval, "deadline": self.deadline, "probe_interval": self.probe_interval,
             "kill_after": self.kill_after, "fresh": self.fresh,
         }  # fmt: skip
         room = {"unseen_bytes": self.unseen_bytes, "free_bytes": self.free_bytes}
@@ -320,8 +328,8 @@ def spent_within(spent: Spent, mono: float) -> float:
 def due(last: float, every: float, jitter: float, names: Sequence[str], count: int) -> float:
     """When (monotonic seconds) the next probe is due.
 
-    `jitter`: part of `every` by which it may come earlier or later, drawn from the names of the node's GPUs
-    and the number of the probe, so that nodes that were started together do not probe together.
+    `jitter`: part of `probe_interval` by which it may come earlier or later, drawn from the names of the
+    node's GPUs and the number of the probe, so that nodes that were started together do not probe together.
     """
     return last + every * (1 + jitter * (2 * draw(names, count) - 1))
 

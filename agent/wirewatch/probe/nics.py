@@ -157,7 +157,7 @@ def next_job(memory: NicsMemory, rails: Rails, options: NicsOptions, now: float)
         tried = memory.tried.get(job)
         if tried is None or tried > now:
             return 0.0
-        names, every = (*rails.names, str(job)), AGAIN if job in memory.again else options.every
+        names, every = (*rails.names, str(job)), AGAIN if job in memory.again else options.probe_interval
         return due(tried, every, 0.0 if job in memory.again else 0.1, names, int(tried))
 
     first = min(jobs_of(rails), key=since, default=None)
@@ -200,8 +200,9 @@ def read(
     # What was seen before a while without looks says nothing of who used the GPUs meanwhile.
     gate = memory.gate if memory.looked else replace(memory.gate, still=Stillness())
     asked = replace(
-        probe, every=collector.SOON, deadline=options.deadline, budget=options.budget, ops=(ALL_REDUCE,),
-        latency_sizes=(), bandwidth=((256 * MIB, 5),), copies=False, micro=False, ranks=PAIR,
+        probe, probe_interval=collector.SOON, deadline=options.deadline, budget=options.budget,
+        ops=(ALL_REDUCE,), latency_sizes=(), bandwidth=((256 * MIB, 5),), copies=False, micro=False,
+        ranks=PAIR,
     )  # fmt: skip
     variation = Variation(network=True, gpudirect=job.direct, rail=job.rail)
     turn = collector.read(hardware, gate, asked, expect=expect, prober=prober, variation=variation)
@@ -354,7 +355,7 @@ def nics_collector(
         lane="probe", options=probe.nics, policy=policy, metrics=(RATE, MEASURED, SECONDS),
         start=remember_nics(history(read_only=True), policy) if history else NicsMemory(),
         read=partial(read, probe=probe, expect=expect, prober=prober, history=history, boot_id=boot_id),
-        samples=partial(samples, every=probe.nics.every), judge=partial(judge, probe=probe),
+        samples=partial(samples, every=probe.nics.probe_interval), judge=partial(judge, probe=probe),
         applicable=lambda reading: bool(reading.rails.names), series=25,
         rules=(SLOW, WRONG, GPUDIRECT, UNPROVEN),
         observed=lambda _, memory: Observed(frozenset(), frozenset(job.subject for job in memory.results)),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from wirewatch.collectors.topology import read_topology
+from wirewatch.core.extras import install
 from wirewatch.core.hostlink import HostPath, Pcie
 from wirewatch.core.nvml import as_int, count_links, foreign_processes, link_speed
 from wirewatch.core.ports import Gpu, Hardware, Nvml, Order
@@ -187,10 +188,10 @@ class Prepared:
 
 
 REQUIREMENTS = {
-    "nccl": "nccl4py and cuda-core (pip install 'wirewatch[nccl]')",
+    "nccl": f"nccl4py and cuda-core ({install('nccl')})",
     "torch": "torch with CUDA",
     "distributed": "torch with CUDA",
-    "gloo": "torch and numpy (pip install 'wirewatch[torch]')",
+    "gloo": f"torch and numpy ({install('torch')})",
 }
 AUTO = ("nccl", "torch")
 """What `auto` tries; gloo measures no GPU."""

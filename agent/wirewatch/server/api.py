@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,7 @@ from wirewatch.documents.process import PROCESS
 from wirewatch.jobs.explain.held import HeldAnswers
 from wirewatch.kubernetes.apiserver import ConditionReport
 from wirewatch.page.content import PageContext, page_content
-from wirewatch.page.html import INDEX, RenderedPage, choice, page, render, runbook
+from wirewatch.page.html import NAME_OF_RUNBOOK, RenderedPage, choice, moved, page, render, runbook
 from wirewatch.server.exposition import Exposition, as_openmetrics, as_text, takes_openmetrics
 from wirewatch.server.guard import Application, Receive, Scope, Send
 from wirewatch.server.reload import WebCounts
@@ -79,10 +79,16 @@ class DaemonView:
         """The running jobs, with the answers that are shown of them."""
         return documents.jobs(state, at, self.source, self.answers, self.place.node)
 
+    def findings(self, judged: Judged, at: float) -> state.FindingsDocument:
+        """All findings at a time."""
+        return documents.findings(judged, at, host=self.place.node)
+
     def daemon(self) -> documents.DaemonStatus:
         """The daemon's own status now."""
         fresh = self.policy().require_fresh_probe
-        return documents.DaemonStatus(self.now(), self.mono(), self.turning(), self.released_until(), fresh)
+        return documents.DaemonStatus(
+            self.now(), self.mono(), self.turning(), self.released_until(), fresh, self.place.node
+        )
 
 
 class PageCache:
@@ -161,7 +167,7 @@ def rendered(
 
 
 def _add_page(app: FastAPI, status: DaemonView) -> None:
-    """Add the page at `/` and the runbook at `/docs` by the paths of its files; both not in OpenAPI."""
+    """Add the page at `/` and the runbook at `/docs` by the path of its file; both not in OpenAPI."""
     pages = PageCache(status)
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -171,10 +177,13 @@ def _add_page(app: FastAPI, status: DaemonView) -> None:
 
     @app.api_route("/docs/{path:path}", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs(path: str) -> Response:
-        made = runbook(path or INDEX)
-        if made is None:
-            return Response(f"no such page: /docs/{INDEX} lists all\n", 404, media_type="text/plain")
-        return Response(made.text, headers=dict(made.headers))
+        if path == NAME_OF_RUNBOOK:
+            made = runbook()
+            return Response(made.text, headers=dict(made.headers))
+        there = moved(path)
+        if there is None:
+            return Response(f"no such page: see /docs/{NAME_OF_RUNBOOK}\n", 404, media_type="text/plain")
+        return Response(status_code=308, headers={"location": there})
 
 
 def _add_description(app: FastAPI, status: DaemonView) -> None:
@@ -211,13 +220,15 @@ def _add_findings(app: FastAPI, status: DaemonView) -> None:
     @app.get("/api/v1/findings", response_model=state.FindingsDocument)
     async def api_findings() -> Response:
         """All findings with their stage: live, latched, on probation, acknowledged, suppressed."""
-        return _json(state.FINDINGS.dump_json(documents.findings(status.node(), status.now())))
+        return _json(state.FINDINGS.dump_json(status.findings(status.node(), status.now())))
 
     @app.get("/api/v1/findings/{name}", response_model=finding.FindingDocument, responses=_NO_FINDING)
     async def api_finding(name: str) -> Response:
         """One finding by its id, for a hardware return: the part, its numbers, and those of its peers."""
         try:
-            document = finding.evidence(status.node(), name, status.now(), status.source)
+            document = replace(
+                finding.evidence(status.node(), name, status.now(), status.source), host=status.place.node
+            )
         except OrderError as error:
             return JSONResponse({"detail": str(error)}, NOT_FOUND)
         return _json(finding.FINDING.dump_json(document))
@@ -238,7 +249,7 @@ def _add_runs(app: FastAPI, status: DaemonView) -> None:
 
 
 def _at_a_glance(judged: Judged, at: float, status: DaemonView) -> bytes:
-    known, found = documents.state(judged, at, status.source), documents.findings(judged, at)
+    known, found = documents.state(judged, at, status.source), status.findings(judged, at)
     node = glance.NodeSnapshot(known, found, status.jobs(judged.state, at))
     return glance.STATUS.dump_json(glance.status(node, probes_of(judged.state, at), "daemon"))
 

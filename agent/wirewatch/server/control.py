@@ -74,12 +74,13 @@ class ResumeOrder:
 class FindingOrder:
     """An operator's order about a finding: by whom and why; `until` (Unix seconds) for `suppress`.
 
-    `yes`: a FAILED finding shall be suppressed too, although jobs may start on the node then.
+    `ack` says that it was seen, and changes no verdict; `repaired` ends a latch. `yes`: also where something
+    FAILED counts no more with it, so that jobs may start on the node.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
-    order: Literal["ack", "suppress", "unsuppress"]
+    order: Literal["ack", "unack", "repaired", "unrepaired", "suppress", "unsuppress"]
     by: Annotated[str, Field(min_length=1, max_length=200)]
     why: Annotated[str, Field(min_length=1, max_length=1000)]
     until: float | None = None
@@ -154,7 +155,10 @@ def control_application(control: Control) -> FastAPI:
 
     @app.post("/findings/{name}")
     async def of_finding(name: str, order: FindingOrder) -> Response:
-        """Acknowledge, suppress until a date, or end the suppression; answers with all findings after it."""
+        """Acknowledge, say that it is repaired, suppress until a date, or take that back.
+
+        Answers with what that did, and with all findings after it.
+        """
         return _json(FINDINGS, control.of_finding(name, order))
 
     @app.post("/topology")

@@ -11,6 +11,7 @@ from wirewatch.core.collector import NodeState
 from wirewatch.core.types import Finding, Health, Subject
 from wirewatch.verdict.ledger import (
     LOST,
+    Acknowledgement,
     Entry,
     Key,
     Ledger,
@@ -104,7 +105,7 @@ class _LedgerStep:
             event=finding.last if finding.health is Health.FAILED else entry.event,
             times=entry.times + again, boot=self.ledger.boot if of_now else entry.boot, absent=0.0, probes=0,
             since=finding.since if again else entry.since,
-            asked=self._asks(finding.subject) or (entry.asked and not again), acked=None,
+            asked=self._asks(finding.subject) or (entry.asked and not again), repaired=None,
             mono=self.now.mono if finding.last else None, newest=_stamp(finding),
             stamp=_stamp(finding) if finding.health is Health.FAILED else entry.stamp,
         )  # fmt: skip
@@ -193,14 +194,16 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
     moved = {key: current.move(known.get(key), live.get(key)) for key in {**known, **live}}
     entries = {key: entry for key, entry in moved.items() if entry is not None}
     suppressions, ended = _suppressions(ledger, now)
+    seen = _still_there(ledger.seen, state, entries, here)
     return replace(
         ledger, gpus=max(ledger.gpus, len(belonging_gpus(state))), entries=entries, suppressions=suppressions,
-        ended=ended, complete=now.probes.complete, cards=here, occurrences=came, present=frozenset(faults),
+        ended=ended, seen=seen, complete=now.probes.complete, cards=here, occurrences=came,
+        present=frozenset(faults),
     )  # fmt: skip
 
 
 def covered(entry: Entry, finding: Finding) -> bool:
-    """Whether the finding's event is over: acknowledged, or known as over.
+    """Whether the finding's event is over: ordered as repaired, or known as over.
 
     A later event is new, whatever the clock says. Entries of wirewatch 0.1 have no stamp: Unix time decides.
     """
@@ -249,6 +252,20 @@ def _suppressions(ledger: Ledger, now: Now) -> tuple[dict[Key, Suppression], dic
     return hold, ended
 
 
+def _still_there(
+    seen: Mapping[Key, Acknowledgement],
+    state: NodeState,
+    entries: Mapping[Key, Entry],
+    known: Mapping[str, Subject],
+) -> dict[Key, Acknowledgement]:
+    """What is still found or held, or whose collector does not read: that is not known to be over."""
+    if not seen:
+        return {}
+    there = {key_of_finding(finding) for _, finding in found(state, known)}
+    there |= {key for key, entry in entries.items() if entry.stage is not Stage.REMEMBERED}
+    return {key: one for key, one in seen.items() if key in there or read_at(state, one.collector) is None}
+
+
 def _stamp(finding: Finding) -> float | None:
     return finding.stamp if finding.last else None
 
@@ -284,7 +301,7 @@ def _knows_as_over(entry: Entry, other: Entry) -> bool:
 
 def _over_in(entry: Entry, event: float) -> bool:
     """The same by Unix time, for an entry of wirewatch 0.1."""
-    until = entry.acked.at if entry.acked else entry.last
+    until = entry.repaired.at if entry.repaired else entry.last
     return 0 < event <= until
 
 

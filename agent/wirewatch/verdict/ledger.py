@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
+from typing import ClassVar
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Strict
 from wirewatch.core.types import FAIL_ON_NAMES, Finding, Health, OperatorNote, Subject
 
 LOST = "verdict.latches"
 """The rule of the finding that what was remembered is lost."""
+
+
+def _name_in_file(name: str) -> str:
+    return "acked" if name == "repaired" else name
 
 
 class Stage(Enum):
@@ -30,11 +36,15 @@ class Entry:
     `health` is the worst it was. `last`: when it was last there, or was found to be over. `event`: when the
     newest event was that made it FAILED or is over, 0 for what is measured. `times`: how
     often it came. `boot`: in which boot it was last seen. `asked`: the driver has asked for a reset of this
-    GPU since. `acked` covers the events up to its own time. `mono`: the monotonic second up to which
+    GPU since. `repaired` covers the events up to its own time; `by_ack`: it was ordered with the `ack` of
+    wirewatch 0.2, which meant the same. `mono`: the monotonic second up to which
     `absent` has been counted, or an event was followed; None where that was interrupted, and after a start.
     `stamp`: which event `event` is, and `newest`: which was the newest, in seconds since the machine was
     started; within one boot they name an event whatever the clock says. None in a file of wirewatch 0.1.
     """
+
+    # The state file has called it so since 0.1, and 0.2 must be able to read the file.
+    __pydantic_config__: ClassVar[dict[str, object]] = {"alias_generator": _name_in_file}
 
     rule: str
     subject: Subject
@@ -51,10 +61,11 @@ class Entry:
     absent: float = 0.0
     probes: int = 0
     asked: bool = False
-    acked: OperatorNote | None = None
+    repaired: OperatorNote | None = None
     mono: float | None = None
     stamp: float | None = None
     newest: float | None = None
+    by_ack: bool = False
 
     @property
     def key(self) -> "Key":
@@ -84,6 +95,24 @@ class Suppression:
         return key_of(self.rule, self.subject)
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """A finding that a person has seen, at the health that it had: nothing reminds of it until it is worse.
+
+    It ends when the finding is over. It changes no verdict.
+    """
+
+    rule: str
+    subject: Subject
+    collector: str
+    health: Health
+    said: OperatorNote
+
+    @property
+    def key(self) -> "Key":
+        return key_of(self.rule, self.subject)
+
+
 Key = tuple[str, Subject]
 """Rule and part, the part by its lasting name: a GPU's index may be another after a boot."""
 
@@ -103,6 +132,7 @@ class Ledger:
     entries: Mapping[Key, Entry] = field(default_factory=dict)
     suppressions: Mapping[Key, Suppression] = field(default_factory=dict)
     ended: Mapping[Key, Suppression] = field(default_factory=dict)
+    seen: Mapping[Key, Acknowledgement] = field(default_factory=dict)
     complete: int = 0
     cards: Mapping[str, Subject] = field(default_factory=dict)
     occurrences: Mapping[Key, tuple[float, ...]] = field(default_factory=dict)
@@ -141,7 +171,7 @@ class VerdictPolicy(Strict):
     """The fate of a fault that is not seen any more. All times are times in which the daemon watched."""
 
     latch: tuple[str, ...] = ("xid.*", "sxid.*", "kernel.*", "*.wrong_data")
-    """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings ack`.
+    """Rules whose FAILED stays until a reboot, a reset, another GPU or `findings repaired`.
 
     Patterns such as `xid.*`.
     """
@@ -155,25 +185,25 @@ class VerdictPolicy(Strict):
         "infiniband.port_down", "infiniband.port_slow", "infiniband.pcie",
     )  # fmt: skip
     """Rules that are also FAILED when they come and go `flaps` times. Patterns."""
-    settle: float = 60.0
+    settle: Seconds = 60.0
     """Time without the fault before it counts as gone. [seconds]"""
-    probation: float = DAY
+    probation: Seconds = DAY
     """Time for which it stays DEGRADED after that. [seconds]"""
     clean_probes: int = 3
     """Probes without a finding that the end of probation needs too, where probes run."""
-    recurrence: float = 7 * DAY
+    recurrence: Seconds = 7 * DAY
     """Time within which a fault that comes back is FAILED at once. [seconds]"""
     latch_after: int = 3
     """How often a fault may come back before it stays like one of `latch`."""
     flaps: int = 5
     """How often a fault of `flapping` must come within `flap_window` to be FAILED."""
-    flap_window: float = 3600.0
+    flap_window: Seconds = 3600.0
     """The time in which they are counted. [seconds]"""
     fail_on: tuple[str, ...] = ("failed", "unknown")
     """Healths with which no job starts: `failed` always, and `unknown` and `degraded` if named."""
     require_fresh_probe: bool = False
     """Whether `check` fails a node whose last probe is old."""
-    longest_suppression: float = 90 * DAY
+    longest_suppression: Seconds = 90 * DAY
     """The longest time for which a finding can be suppressed. [seconds]"""
 
     def wrong(self) -> str:
@@ -196,7 +226,7 @@ class VerdictPolicy(Strict):
         return frozenset(FAIL_ON_NAMES[name] for name in self.fail_on)
 
     def latches(self, rule: str) -> bool:
-        """Whether a FAILED finding of the rule stands until a reboot, a reset or an acknowledgement."""
+        """Whether a FAILED finding of the rule stands until a reboot, a reset or the order `repaired`."""
         return any(fnmatchcase(rule, pattern) for pattern in self.latch)
 
     def flaps_count(self, rule: str) -> bool:

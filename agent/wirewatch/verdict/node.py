@@ -10,8 +10,8 @@ from wirewatch.verdict.latching import covered
 from wirewatch.verdict.ledger import LOST, Entry, Key, Ledger, Stage, Suppression, key_of_finding, name_of
 from wirewatch.verdict.observation import found
 
-LIVE, LATCHED, PROBATION, ASIDE, ACKNOWLEDGED, SUPPRESSED = STAGES = (
-    "live", "latched", "probation", "aside", "acknowledged", "suppressed",
+LIVE, LATCHED, PROBATION, ASIDE, REPAIRED, SUPPRESSED = STAGES = (
+    "live", "latched", "probation", "aside", "repaired", "suppressed",
 )  # fmt: skip
 """The stages of findings, as people see them; `aside`: of a running job, which no verdict depends on."""
 STAY = "none, unless it comes back; then: "
@@ -24,14 +24,18 @@ _ABSENT = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A finding with its stage; `measured`: its health now, `same_cause`: the findings that go with it."""
+    """A finding with its stage; `measured`: its health now, `same_cause`: the findings that go with it.
+
+    `seen`: who acknowledged it, which changes no verdict; `repaired`: who said that it is.
+    """
 
     finding: Finding
     stage: str
     collector: str
     measured: Health | None = None
     times: int = 1
-    acked: OperatorNote | None = None
+    repaired: OperatorNote | None = None
+    seen: OperatorNote | None = None
     suppression: Suppression | None = None
     same_cause: tuple["Standing", ...] = ()
 
@@ -46,7 +50,7 @@ class Standing:
 
     @property
     def takes_part(self) -> bool:
-        return self.stage not in {ASIDE, ACKNOWLEDGED, SUPPRESSED}
+        return self.stage not in {ASIDE, REPAIRED, SUPPRESSED}
 
     @property
     def has_series(self) -> bool:
@@ -179,12 +183,12 @@ def _standings(state: NodeState, ledger: Ledger) -> Iterator[Standing]:
         shown.add(key)
         gates = state.components[collector].gates
         live = _live(collector, finding, ledger.entries.get(key))
-        yield _suppressed(live if gates else Standing(finding, ASIDE, collector, finding.health), ledger)
+        yield _ordered(live if gates else Standing(finding, ASIDE, collector, finding.health), ledger)
     for key, entry in ledger.entries.items():
         # The findings of a collector that was switched off do not count.
         here = entry.collector in state.components or entry.rule == LOST
         if key not in shown and here and entry.stage is not Stage.REMEMBERED:
-            yield _suppressed(_held(entry), ledger)
+            yield _ordered(_held(entry), ledger)
             shown.add(key)
     # A suppression of what is not found now is listed, so that a forgotten one can be found.
     for one in (one for key, one in ledger.suppressions.items() if key not in shown):
@@ -197,10 +201,10 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
     now = Standing(finding, LIVE, collector, finding.health)
     if entry is None:
         return now
-    now = replace(now, times=entry.times, acked=entry.acked)
+    now = replace(now, times=entry.times, repaired=entry.repaired)
     if covered(entry, finding):
         if entry.stage is Stage.REMEMBERED:
-            return replace(now, stage=ACKNOWLEDGED)
+            return replace(now, stage=REPAIRED)
         health, said = min(finding.health, Health.DEGRADED), f"{finding.evidence}{_whose(entry)}"
         over = replace(finding, health=health, evidence=said, action=f"{STAY}{finding.action}")
         return replace(now, finding=over, stage=PROBATION)
@@ -210,7 +214,7 @@ def _live(collector: str, finding: Finding, entry: Entry | None) -> Standing:
         return replace(now, finding=worse)
     if finding.last:
         # An event is reported until the next boot, even when a reset without a boot has repaired it.
-        action = f"{finding.action}; once repaired: `wirewatch findings ack {name_of(entry.key)}`"
+        action = f"{finding.action}; once repaired: `wirewatch findings repaired {name_of(entry.key)}`"
         return replace(now, finding=replace(finding, action=action))
     return now
 
@@ -226,13 +230,13 @@ def _held(entry: Entry) -> Standing:
     action = entry.action
     if entry.stage is Stage.LATCHED or unread:
         when = "if the part is gone for good" if unread else "once repaired"
-        action = f"{action}; {when}: `wirewatch findings ack {name_of(entry.key)}`"
+        action = f"{action}; {when}: `wirewatch findings repaired {name_of(entry.key)}`"
     if probation:
         action = f"{STAY}{action}"
     health = Health.DEGRADED if probation else entry.health
     finding = Finding(entry.rule, health, entry.subject, evidence, action, entry.since, entry.event)
     stage = {Stage.ACTIVE: LIVE, Stage.LATCHED: LATCHED, Stage.PROBATION: PROBATION}[entry.stage]
-    return Standing(finding, stage, entry.collector, None, entry.times, entry.acked)
+    return Standing(finding, stage, entry.collector, None, entry.times, entry.repaired)
 
 
 def _again(entry: Entry) -> str:
@@ -240,13 +244,19 @@ def _again(entry: Entry) -> str:
 
 
 def _whose(entry: Entry) -> str:
-    return f"; acknowledged by {entry.acked.by}: {entry.acked.why}" if entry.acked else ""
+    if entry.repaired is None:
+        return ""
+    how = " (by `ack` of wirewatch 0.2, which meant repaired)" if entry.by_ack else ""
+    return f"; repaired by {entry.repaired.by}{how}: {entry.repaired.why}"
 
 
-def _suppressed(standing: Standing, ledger: Ledger) -> Standing:
-    """A suppression covers what was known when it was given, and nothing worse."""
+def _ordered(standing: Standing, ledger: Ledger) -> Standing:
+    """The same with what operators said of it; that covers what was known then, and nothing worse."""
+    seen = ledger.seen.get(standing.key)
+    if seen is not None and standing.finding.health <= seen.health:
+        standing = replace(standing, seen=seen.said)
     suppression = ledger.suppressions.get(standing.key)
-    if suppression is None or standing.finding.health > suppression.health or standing.stage == ACKNOWLEDGED:
+    if suppression is None or standing.finding.health > suppression.health or standing.stage == REPAIRED:
         return standing
     return replace(standing, stage=SUPPRESSED, suppression=suppression)
 

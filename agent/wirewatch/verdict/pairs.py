@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Protocol
 
 from annotated_types import Ge, Gt, Le, Len
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import CONFIRMED, DEGRADED, UNKNOWN, Collector, Options, Rule, Strict
 from wirewatch.core.pairs import FAILED_LOSS, Measure, PartKind, Way
 from wirewatch.core.statistics import grouped
@@ -173,7 +174,7 @@ def unfit(result: PairsResult) -> str:
 class PairsOptions(Options):
     """Whether this node takes what pairs of nodes found out about it."""
 
-    interval: float = 60.0
+    interval: Seconds = 60.0
     """Time between two looks at how old the result is; a new one is judged at once. [seconds]"""
 
 
@@ -183,7 +184,7 @@ class PairsPolicy(Strict):
 
     failed: float = FAILED_LOSS
     """Loss of the node's speed from which on it is FAILED, above 0 and at most 1. [share]"""
-    lasts: float = DAY
+    lasts: Seconds = DAY
     """How long a result holds, from when it was measured. [seconds]"""
 
     def wrong(self) -> str:

@@ -12,6 +12,8 @@ import click
 
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option
+from wirewatch.cli.output import log_as_daemon
+from wirewatch.core.extras import install
 from wirewatch.core.types import Unusable
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def controller(
     from wirewatch.cli.guarded import guard
     from wirewatch.config import Listen, load
 
+    log_as_daemon()
     config, _ = load(config_file, discover())
     given = {"listen": listen, "act": act, "dry_run": dry_run}
     changed = {name: value for name, value in given.items() if value is not None}
@@ -66,7 +69,7 @@ def _composed(config: "Config") -> "Controller":
         from wirewatch_fleet.controller.cluster import connected
         from wirewatch_fleet.controller.loop import Controller
     except ModuleNotFoundError as error:
-        raise Unusable(f"{error.name} is not installed: pip install 'wirewatch[controller]'") from error
+        raise Unusable(f"{error.name} is not installed: {install('controller')}") from error
     from wirewatch.hw.host import SystemClock
     from wirewatch.kubernetes.apiserver import api_server
 

@@ -16,6 +16,7 @@ COMMANDS: dict[str, Listed] = {
     "peer": Listed(
         "wirewatch_fleet.cli.peer:peer",
         "Measure with the other node of a pair; `wirewatch fleet probe` starts this on both.",
+        hidden=True,
     ),
     "probe": Listed(
         "wirewatch_fleet.cli.probe:probe",
@@ -32,6 +33,7 @@ COMMANDS: dict[str, Listed] = {
     "tell": Listed(
         "wirewatch_fleet.cli.tell:tell",
         "Tell this node's agent what RESULT says of this node.",
+        hidden=True,
     ),
 }
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.answer import EXIT, HEALTHS
+from wirewatch.cli.check.answer import HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import ExistingFile, FiniteNumber, WholeNumber
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import table
+from wirewatch.core.exits import exit_of
+from wirewatch.core.extras import install
 from wirewatch.core.hostlist import HostlistError, topology_places
 from wirewatch.core.types import NotText, utf8
 from wirewatch.core.words import GB, first, utc
@@ -84,7 +86,7 @@ def pairs(
     if picture is not None and picture.suffix not in FORMS:
         raise click.UsageError("--picture takes a file that ends in .svg or .png")
     if picture is not None and find_spec("matplotlib") is None:
-        raise click.UsageError("--picture takes matplotlib: pip install 'wirewatch[report]'")
+        raise click.UsageError(f"--picture takes matplotlib: {install('report')}")
     try:
         made = read_rounds(results)
     except RoundsError as error:
@@ -94,7 +96,7 @@ def pairs(
     if picture is not None:
         _draw(made, found, picture)
     click.echo(PAIRS.dump_json(found, indent=1).decode() if as_json else shown(pairs_lines(found)))
-    context.exit(EXIT[HEALTHS[found.health]])
+    context.exit(exit_of(HEALTHS[found.health]))
 
 
 def with_leafs(made: "RoundsDocument", file: Path | None) -> "RoundsDocument":

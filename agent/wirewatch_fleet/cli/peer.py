@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wirewatch.cli.check.answer import EXIT
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import config_option
 from wirewatch.cli.options import owner as checked_owner
+from wirewatch.core.exits import exit_of
 from wirewatch.core.types import Health
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def peer(
     remove_left_folders()
     answer = _measured(config, plan, name, owner or _own_job())
     click.echo(encode_answer(answer))
-    context.exit(EXIT[Health.UNKNOWN if answer.cause else Health.OK])
+    context.exit(exit_of(Health.UNKNOWN if answer.cause else Health.OK))
 
 
 def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) -> "PeerAnswer":

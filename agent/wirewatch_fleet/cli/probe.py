@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wirewatch.cli.check.answer import EXIT, HEALTHS
-from wirewatch.cli.groups import examples
-from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, WholeNumber
+from wirewatch.cli.check.answer import HEALTHS
+from wirewatch.cli.groups import RenamingCommand, examples
+from wirewatch.cli.options import Duration, ExistingFile, FiniteNumber, Size, WholeNumber
 from wirewatch.cli.output import shown, write_whole
-from wirewatch.cli.probe import Size
+from wirewatch.core.exits import Exit, exit_of
+from wirewatch.core.extras import install
 from wirewatch.core.hostlist import HostlistError, compact, expanded
 from wirewatch.core.types import NotText, Unusable, utf8
 from wirewatch.core.words import first, utc
@@ -102,7 +103,7 @@ def kubernetes_engine(nodes: Sequence[str], chosen: Mapping[str, Any]) -> "Round
         from wirewatch_fleet.kubeclient import client_for
         from wirewatch_fleet.rounds.kubernetes import KubernetesRounds
     except ModuleNotFoundError as error:
-        raise Unusable(f"{error.name} is not installed: pip install 'wirewatch[controller]'") from error
+        raise Unusable(f"{error.name} is not installed: {install('controller')}") from error
     from wirewatch.kubernetes.apiserver import api_server
     from wirewatch_fleet.rounds.jobs import LEAFS, PairJobsOptions
 
@@ -147,7 +148,7 @@ def _names(nodes: Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(name for one in nodes for name in expanded(one)))
     except HostlistError as error:
-        raise click.UsageError(f"--nodes: {error}") from error
+        raise click.UsageError(f"--nodelist: {error}") from error
 
 
 ENGINES: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], "RoundEngine"]] = {
@@ -157,7 +158,6 @@ ENGINES: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], "RoundEngine"
 """Each makes an engine of the nodes that were named, if any, and of all options of the command."""
 
 
-NO_ANSWER = 69
 START_SECONDS = 40.0
 """What a pair may take beside its work: the scheduler's scripts, and Python on cold disks."""
 MEET_SECONDS = 8.0
@@ -166,11 +166,18 @@ GLOO_SIZE = 4 << 20
 """What processors send unless a size is given: they prove the way, and say little about wires."""
 
 
-@click.command(epilog=examples("wirewatch fleet probe --slurm --nodes n[01-16]"))
+@click.command(
+    cls=RenamingCommand, renamed={"--nodes": "--nodelist"},
+    epilog=examples("wirewatch fleet probe --slurm --nodelist n[01-16]"),
+)  # fmt: skip
 @click.option("--slurm", "runs_on", flag_value="slurm", help="Run pairs by srun.")
 @click.option("--kubernetes", "runs_on", flag_value="kubernetes", help="Run pairs as Jobs of Kubernetes.")
 @click.option(
-    "--nodes", multiple=True, metavar="LIST", help="Only these, such as n[01-16]; repeatable. Else all idle."
+    "--nodelist",
+    "nodes",
+    multiple=True,
+    metavar="LIST",
+    help="Only these nodes, such as n[01-16]; repeatable. Else all idle.",
 )
 @click.option(
     "--rounds", type=WholeNumber(1, 100), default=8, show_default=True,
@@ -195,12 +202,12 @@ GLOO_SIZE = 4 << 20
     help="NCCL by torch.distributed, or gloo on processors.",
 )  # fmt: skip
 @click.option("--gpus", type=WholeNumber(1, 64), help="GPUs of each node, or processes of gloo.")
-@click.option("--size", type=Size(), help="Bytes that a rail sends at a time, such as 256M.")
+@click.option("--size", type=Size(4), help="How much a rail sends at a time, such as 256MiB.")
 @click.option("--iterations", type=WholeNumber(1, 10_000), default=8, show_default=True, help="Timed runs.")
 @click.option("--interface", metavar="NAME", help="The network interface of NCCL's and gloo's sockets.")
 @click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="For the workers; repeatable.")
-@click.option("--wait", type=Duration(), default=60.0, help="To be admitted, for each pair; default 60s.")
-@click.option("--limit", type=Duration(), default=20.0, help="To measure, for each pair; default 20s.")
+@click.option("--wait", type=Duration(), default="1m", help="To be admitted, for each pair; 1m by default.")
+@click.option("--limit", type=Duration(), default="20s", help="To measure, for each pair; 20s by default.")
 @click.option(
     "--port", type=WholeNumber(1024, 60_000), default=28700, show_default=True,
     help="At which the first node of a pair listens.",
@@ -234,7 +241,7 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
     except RoundEngineError as error:
         kept = f"; {chosen['results']} has the rounds so far" if chosen["results"].exists() else ""
         click.echo(f"wirewatch: {error}{kept}", err=True)
-        code = NO_ANSWER
+        code = Exit.NO_ANSWER
     context.exit(code)
 
 
@@ -268,7 +275,7 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any]) 
     click.echo(PAIRS.dump_json(found, indent=1).decode() if chosen["as_json"] else shown(pairs_lines(found)))
     if ended is not None:
         click.echo(f"{ended}; {len(made.rounds)} rounds are kept, the same command goes on", err=True)
-    return EXIT[HEALTHS["unknown" if ended else found.health]]
+    return exit_of(HEALTHS["unknown" if ended else found.health])
 
 
 def _begun(members: "Sequence[PairNode]", named: bool, results: Path, seed: int) -> "RoundsDocument":  # noqa: FBT001

@@ -12,14 +12,13 @@ import click
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import Duration, ExistingFile
 from wirewatch.cli.output import shown
+from wirewatch.core.exits import Exit
 from wirewatch.core.words import count, utc
 
 if TYPE_CHECKING:
     from wirewatch_fleet.prometheus import Access
     from wirewatch_fleet.worst import BadNodeReport, FleetStatusDocument
 
-NO_ANSWER = 69
-"""EX_UNAVAILABLE of sysexits.h: Prometheus did not answer, so nothing is said of the nodes."""
 LONGEST = 3600.0
 """Seconds that a query may take, at most."""
 WIDTH = 110
@@ -118,7 +117,8 @@ def status(
     Exit code: the worst of all (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN, which is also a silent node, no node
     at all, and an answer that is not whole); 69 no answer of Prometheus.
     """
-    from wirewatch.cli.check.answer import EXIT, HEALTHS
+    from wirewatch.cli.check.answer import HEALTHS
+    from wirewatch.core.exits import exit_of
     from wirewatch_fleet.prometheus import NoPrometheus
     from wirewatch_fleet.worst import FLEET_STATUS
 
@@ -129,9 +129,9 @@ def status(
         made = _asked(access, clusters)
     except NoPrometheus as error:
         click.echo(f"wirewatch: {error}", err=True)
-        context.exit(NO_ANSWER)
+        context.exit(Exit.NO_ANSWER)
     click.echo(json.dumps(FLEET_STATUS.dump_python(made), indent=1) if as_json else shown(text_of(made)))
-    context.exit(EXIT[HEALTHS[made.health]])
+    context.exit(exit_of(HEALTHS[made.health]))
 
 
 def _asked(access: "Access", clusters: Sequence[str]) -> "FleetStatusDocument":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.check.daemon import NODE_NAMES
 from wirewatch.cli.findings import listing
 from wirewatch.cli.groups import examples
 from wirewatch.cli.options import ExistingFile, daemon_options
@@ -17,9 +18,6 @@ from wirewatch.cli.output import shown
 
 if TYPE_CHECKING:
     from wirewatch.verdict.pairs import PairsResult
-
-NAMES = ("SLURMD_NODENAME", "NODE_NAME")
-"""Variables by which Slurm and the chart name the node that a process runs on."""
 
 
 @click.command(
@@ -39,7 +37,7 @@ def tell(
     pairs --json` print. Run it on each node that took part, with the rights for orders (root, or the agent's
     own user). What is slow becomes a finding; a newer result that no longer names the node ends it.
 
-    Exit codes: 0 told, or nothing to tell; 64 no such result, or the daemon refuses it; 70 no daemon answers.
+    Exit codes: 0 told, or nothing to tell; 64 no such result, or the daemon refuses it; 69 no daemon answers.
     """
     from wirewatch_fleet.pairs.document import RoundsError, member_of, read_pairs, result_for
 
@@ -67,8 +65,8 @@ def _names(config: Path | None) -> Iterator[str]:
     settings = load(config, discover())[0]
     host = sockets.gethostname()
     names = (
-        settings.slurm.node, settings.kubernetes.node, *(os.environ.get(name, "") for name in NAMES), host,
-        host.partition(".")[0],
+        settings.slurm.node, settings.kubernetes.node, *(os.environ.get(name, "") for name in NODE_NAMES),
+        host, host.partition(".")[0],
     )  # fmt: skip
     yield from dict.fromkeys(filter(None, names))
 

@@ -221,7 +221,7 @@ class SlurmRounds:
         try:
             return tuple(dict.fromkeys(name for text in self.options.nodes for name in expanded(text)))
         except HostlistError as error:
-            raise NodesError(f"--nodes: {error}") from error
+            raise NodesError(f"--nodelist: {error}") from error
 
     def _sinfo_options(self, wanted: Sequence[str]) -> list[str]:
         named = [f"--nodes={','.join(wanted)}"] if wanted else []

@@ -150,7 +150,7 @@ def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
     if product.domain <= BRIDGED:
         four = FOUR_WAY in product.name and count > BRIDGED
         if product.domain < BRIDGED or four:
-            raise DescriptionError(f"{product.name} may be joined in several ways: pass --topology")
+            raise DescriptionError(f"{product.name} may be joined in several ways: pass --machine FILE")
         several = THREE_BRIDGES in wires.counts and not ONE_BRIDGE.search(product.name)
         bridged = THREE_BRIDGES if several else min(filter(None, wires.counts))
         return (WireKind.PAIR, bridged) if count == BRIDGED else (WireKind.PCIE, 0)

@@ -6,6 +6,7 @@ from wirewatch.cli.groups import Listed
 
 COMMANDS: Mapping[str, Listed] = {
     "advise": Listed("wirewatch_lab.cli.advise:advise", "Advise on collectives, placement and settings."),
+    "compare": Listed("wirewatch_lab.cli.compare:compare", "Say what is different in B, beside A."),
     "parse": Listed(
         "wirewatch_lab.cli.parse:parse",
         "Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from wirewatch.cli.check.answer import EXIT
+from wirewatch.core.exits import exit_of
 from wirewatch.core.words import first, printable
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.cli.texts import first_lines, written
@@ -50,7 +50,7 @@ def judge_dumps(names: Sequence[str], *, as_json: bool, explain: bool) -> int:
         click.echo(FLIGHT.dump_json(document, indent=1).decode())
     else:
         click.echo(first_lines(dumps_text(document), explain=explain))
-    return next(EXIT[health] for health, name in HEALTH_NAMES.items() if name == document.health)
+    return next(exit_of(health) for health, name in HEALTH_NAMES.items() if name == document.health)
 
 
 def dumps_text(document: FlightDocument) -> str:

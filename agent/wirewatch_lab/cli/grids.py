@@ -4,7 +4,7 @@ import re
 
 import click
 
-from wirewatch.cli.probe import Size
+from wirewatch.cli.options import Size
 from wirewatch.core.types import whole
 from wirewatch_lab.study.grid import powers
 
@@ -45,12 +45,12 @@ class Sizes(click.ParamType[tuple[int, ...]]):
         if isinstance(value, tuple):
             return value
         if ":" not in value:
-            return tuple(Size().convert(part, param, ctx) for part in value.split(","))
+            return tuple(Size(4).convert(part, param, ctx) for part in value.split(","))
         first, last, *factors = value.split(":")
         factor = whole(factors[0]) if factors else 2
         if len(factors) > 1 or factor is None or factor < 2:  # noqa: PLR2004
             self.fail(f"{value!r} is no range: FROM:TO, or FROM:TO:FACTOR, such as 8:8G:2", param, ctx)
-        sizes = powers(Size().convert(first, param, ctx), Size().convert(last, param, ctx), factor)
+        sizes = powers(Size(4).convert(first, param, ctx), Size(4).convert(last, param, ctx), factor)
         if not sizes:
             self.fail(f"{value!r} ends below its beginning", param, ctx)
         return sizes

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, cast
 
 import click
 
-from wirewatch.cli.check.answer import EXIT
-from wirewatch.cli.groups import examples
+from wirewatch.cli.groups import RenamingCommand, examples
 from wirewatch.cli.options import FiniteNumber, config_option, replay_options
 from wirewatch.cli.output import shown
 from wirewatch.core import words
+from wirewatch.core.exits import exit_of
 from wirewatch.core.pci import normal_pci
 from wirewatch.core.probe import PRIMITIVES
 from wirewatch.core.types import Absent, Health, Why
@@ -23,6 +23,7 @@ from wirewatch.core.words import GB, MICRO, printable
 from wirewatch.documents.health import HEALTH_NAMES
 from wirewatch_lab.advice.described import DescriptionError, network_of
 from wirewatch_lab.cli.dumps import are_dumps, judge_dumps
+from wirewatch_lab.cli.machinenames import HERE, MACHINE, machine_option, named_machine
 from wirewatch_lab.cli.texts import first_lines, written
 from wirewatch_lab.study import judge, parsed
 from wirewatch_lab.study.basis import (
@@ -48,11 +49,10 @@ if TYPE_CHECKING:
     from wirewatch.config import Config
     from wirewatch.core.ports import Hardware
 
-HERE = "here"
 _HEAD = 1 << 16
 """Bytes in which a file shows that it is no text."""
 _DUMPS = "dumps of the Flight Recorder"
-_OF_A_NODE = "--json, --explain, --topology here, --config, --replay and --overlay"
+_OF_A_NODE = "--json, --explain, --machine here, --config, --replay and --overlay"
 _ROWS = 2000
 """Rows that people are shown."""
 
@@ -115,22 +115,14 @@ EXAMPLES = (
 )
 
 
-@click.command(epilog=examples(*EXAMPLES))
+@click.command(cls=RenamingCommand, renamed=MACHINE, epilog=examples(*EXAMPLES))
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--op", type=click.Choice(PRIMITIVES), help="The operation of tables that do not say theirs.")
 @click.option(
     "--ratio", type=FiniteNumber(0, min_open=True), default=0.7, show_default=True,
     help="Share of what is expected below which a size fails.",
 )  # fmt: skip
-@click.option(
-    "--topology",
-    help="Judge by this node (`here`), a document of `topology show --json`, or a recording; "
-    "default: the GPUs that the file's own header shows.",
-)  # fmt: skip
-@click.option(
-    "--machine", "described", metavar="NxGPU[+NxNIC]",
-    help="Judge by a described node, such as 8xL40S or 8xH100+8xNDR; of several nodes, by one of them.",
-)  # fmt: skip
+@machine_option
 @click.option(
     "--network", metavar="NAME",
     help="The network between nodes: p4d, p5, a3-mega, dgx-h100 and others, or its NICs on a node, such as "
@@ -153,9 +145,9 @@ EXAMPLES = (
 @replay_options
 @click.pass_context
 def parse(
-    context: click.Context, *, files: Sequence[str], op: str | None, ratio: float, topology: str | None,
-    described: str | None, network: str | None, environment: Mapping[str, str], explain: bool,
-    form: str | None, plot: Path | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
+    context: click.Context, *, files: Sequence[str], op: str | None, ratio: float, machine: str | None,
+    network: str | None, environment: Mapping[str, str], explain: bool, form: str | None,
+    plot: Path | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
 ) -> None:  # fmt: skip
     """Judge what nccl-tests, NCCL or PyTorch's Flight Recorder wrote into FILE.
 
@@ -171,27 +163,27 @@ def parse(
     differs; 2 several sizes are below the ratio, wrong values, a run that failed, or a rank that others wait
     for; 3 nothing could be judged; 64 FILE cannot be read, or holds none of this.
     """
+    topology, described = named_machine(machine)
     of_runs = (op, described, network, environment, plot, form == "openmetrics")
     if are_dumps(files):
         _no_use(_DUMPS, "--json and --explain", *of_runs, topology, config_file, replay, overlays)
         context.exit(judge_dumps(files, as_json=form == "json", explain=explain))
     node, reader = _node(topology, config_file, replay, overlays), Reader(op or "")
-    found, machine = read_output(files, reader)
-    file = files[0] if len(files) == 1 else _begun(reader, machine)
+    found, drawn = read_output(files, reader)
+    file = files[0] if len(files) == 1 else _begun(reader, drawn)
     if isinstance(found, (NcclTopology, NcclGraphs)):
         _no_use("a topology file or graphs alone", _OF_A_NODE, *of_runs, topology not in {None, HERE})
-        context.exit(EXIT[_topology_file(file, found, node, as_json=form == "json", explain=explain)])
+        context.exit(exit_of(_topology_file(file, found, node, as_json=form == "json", explain=explain)))
     # What NCCL's log in the same file says that the run had, unless the user says otherwise.
-    had = {one.name: one.value for one in found.settings}
-    grounds = RunGrounds({**had, **environment}, logged=logged_network(found))
+    had = {one.name: one.value for one in found.settings} | dict(environment)
+    grounds = RunGrounds(had, logged=logged_network(found))
     _name(grounds, topology, described, network)
     with ExitStack() as stack:
         if topology == HERE or replay or config_file:
             grounds.node = stack.enter_context(_here(node, grounds.settings))
-        if plot is not None:
-            _plot(plot, file, reader.runs, grounds)
-        whole = Parsed(file, reader, found, ratio, grounds, machine)
-        context.exit(EXIT[_print(whole, form or "", explain=explain)])
+        _plot(plot, file, reader.runs, grounds)
+        known = Parsed(file, reader, found, ratio, grounds, drawn)
+        context.exit(exit_of(_print(known, form or "", explain=explain)))
 
 
 def _no_use(what: str, options: str, *given: object) -> None:
@@ -205,7 +197,7 @@ def _node(
 ) -> Node:
     """The node of the options. Raises UsageError: they do not go together."""
     if (replay or config_file) and topology not in {None, HERE}:
-        raise click.UsageError("--config, --replay and --overlay are about this node: leave --topology out")
+        raise click.UsageError("--config, --replay and --overlay are about this node: leave --machine out")
     return Node(config_file, replay, tuple(overlays))
 
 
@@ -414,8 +406,13 @@ def _loss(parsed_file: Parsed, judged: judge.JudgedRun, free: RunGrounds) -> Los
     return account(judged, parsed_file.grounds.basis(judged.run), evidence)
 
 
-def _plot(path: Path, source: str, runs: Sequence[BenchmarkRun], grounds: RunGrounds) -> None:
-    """Draw all runs. Raises UsageError: there is none, no matplotlib, or the file cannot be written."""
+def _plot(path: Path | None, source: str, runs: Sequence[BenchmarkRun], grounds: RunGrounds) -> None:
+    """Draw all runs where a path is given.
+
+    Raises UsageError: there is no run, no matplotlib, or the file cannot be written.
+    """
+    if path is None:
+        return
     from wirewatch_lab.study.points import to_study
     from wirewatch_lab.study.report import ReportError, write_report
 

@@ -20,6 +20,7 @@ from wirewatch.cli.options import owner as checked_owner
 from wirewatch.cli.output import shown
 from wirewatch.cli.tables import probe_tables
 from wirewatch.config import Config, expectations, load
+from wirewatch.core.exits import Exit
 from wirewatch.core.ports import Hardware, Order
 from wirewatch.core.probe import DTYPES, ENGINES, NOT_KNOWN, OPS, PRIMITIVES, Probed
 from wirewatch.core.types import Absent
@@ -64,7 +65,6 @@ from wirewatch_lab.study.sweep import (
     usual_seconds,
 )
 
-INTERNAL, UNKNOWN, FAILED = 70, 3, 2
 SWITCH = {"on": True, "off": False}
 _COMPARING = frozenset({"compare", "fail_under", "as_json", "explain"})
 
@@ -91,7 +91,7 @@ class Allowed(NamedTuple):
 @click.command(
     epilog=examples(
         "wirewatch sweep --out /tmp/before --op all_reduce --size 8:1G",
-        "wirewatch sweep --compare /tmp/before /tmp/after --fail-under 97",
+        "wirewatch sweep --resume /tmp/before",
     )
 )
 @click.option("--out", type=_FOLDER, help="Folder for the results, new or empty.")
@@ -99,16 +99,10 @@ class Allowed(NamedTuple):
     "--resume", type=_FOLDER, help="Go on with the sweep in this folder, which did not come to its end."
 )
 @click.option("--export", type=_FOLDER, help="Write the results of what the sweep in this folder has so far.")
-@click.option(
-    "--compare", nargs=2, type=click.Path(path_type=Path), metavar="A B",
-    help="Say what is different in B: folders of sweeps, their sweep.json, or output of nccl-tests.",
-)  # fmt: skip
-@click.option(
-    "--fail-under", type=FiniteNumber(0, min_open=True), metavar="PERCENT",
-    help="With --compare: exit with 1 where B keeps less than this much of A's speed.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="With --compare: print one JSON document.")
-@click.option("--explain", is_flag=True, help="With --compare: print all of it, not 15 lines at most.")
+@click.option("--compare", nargs=2, type=click.Path(path_type=Path), hidden=True)
+@click.option("--fail-under", type=FiniteNumber(0, min_open=True), hidden=True)
+@click.option("--json", "as_json", is_flag=True, hidden=True)
+@click.option("--explain", is_flag=True, hidden=True)
 @click.option(
     "--op", "ops", multiple=True, type=click.Choice(PRIMITIVES),
     help=f"Operation; repeatable. Default: {', '.join(OPS)}.",
@@ -155,12 +149,12 @@ def sweep(
 
     It runs on this node's idle GPUs. Each measurement is in the folder as soon as it is made: a sweep that
     Ctrl-C or a job has ended goes on with --resume. At its end it writes sweep.csv, sweep.json and
-    report.html there.
+    report.html there. `wirewatch compare` says what is different between two sweeps.
 
     Exit codes: 0 all is measured; 2 some values were wrong; 3 GPUs are busy, or a job came; 64 wrong usage;
-    70 ended by Ctrl-C or SIGTERM, or nothing more can be written. With --compare and --fail-under: 0 B is
-    fast enough; 1 it is not; 3 nothing could be judged.
+    70 ended by Ctrl-C or SIGTERM, or nothing more can be written.
     """
+    # The name of before for `wirewatch compare`.
     if compare is not None:
         _compare(context, compare, fail_under, as_json=as_json, explain=explain)
     if fail_under is not None or as_json or explain:
@@ -190,7 +184,7 @@ def _ended(folder: Path, work: Callable[[], int]) -> int:
         raise click.UsageError(str(error)) from error
     except OSError as error:
         click.echo(f"wirewatch: {folder}: {error.strerror or error}", err=True)
-        return INTERNAL
+        return Exit.INTERNAL
 
 
 def _compare(
@@ -243,7 +237,7 @@ def _measure(folder: Path, wish: Wish | None, config_file: Path | None, owner: s
         if wish is not None or not file.records.complete:
             end = measure(config, file, wish, owner)
             if end is None:
-                return UNKNOWN
+                return Exit.UNKNOWN
             if end.how != "complete":
                 return _unfinished(end, file, folder)
         return _finish(file.records, folder)
@@ -255,7 +249,7 @@ def _unfinished(end: SweepEnd, file: SweepFile, folder: Path) -> int:
     if file.begun:
         done, all_ = len(file.records.measured), sum(1 for _ in keys(file.records.header))
         click.echo(f"{done} of {all_} are measured; go on with: wirewatch sweep --resume {folder}", err=True)
-    return INTERNAL if end.how == "stopped" else UNKNOWN
+    return Exit.INTERNAL if end.how == "stopped" else Exit.UNKNOWN
 
 
 def _finish(records: Records, folder: Path) -> int:
@@ -274,7 +268,7 @@ def _finish(records: Records, folder: Path) -> int:
     some = "" if records.complete else f", not all of it: --resume {folder} goes on"
     lines.append(f"{points} points of {len(study.curves)} curves in {folder}: {', '.join(files)}{some}")
     click.echo(shown(lines))
-    return FAILED if wrong else 0
+    return Exit.FAILED if wrong else 0
 
 
 def measure(config: Config, file: SweepFile, wish: Wish | None, owner: str | None) -> SweepEnd | None:

@@ -444,9 +444,9 @@ def _question(run: BenchmarkRun, product: str, logged: LoggedNetwork, group: Nod
 def by_header(run: BenchmarkRun, ranks: int | None) -> Ground | Absent:
     """Conditions of the GPUs that a run's own header shows, by product data."""
     if not run.communicator:
-        return Absent(Why.MISSING, "no header names its GPUs: say --machine, such as 8xH100, or --topology")
+        return Absent(Why.MISSING, "no header names its GPUs: say --machine, such as 8xH100")
     if run.nodes == 1 and len(run.communicator) != ranks:
-        what = f"its header names {len(run.communicator)} of {ranks} GPUs: say --machine or --topology"
+        what = f"its header names {len(run.communicator)} of {ranks} GPUs: say --machine"
         return Absent(Why.MISSING, what)
     if ranks is None or ranks < _FEW:
         return Absent(Why.UNSUPPORTED, _ALONE)
@@ -471,7 +471,7 @@ def _joined(devices: Sequence[RankGpu]) -> tuple[Group | Absent, Pcie | Absent]:
         kind, of = WireKind.SWITCH, tuple(links[device.product] for device in devices)
     elif len(names) > 1 or products[0] is None:
         what = f"how {', '.join(names)} are joined is not in its header"
-        return Absent(Why.MISSING, f"{what}: say --machine, such as 8xH100, or --topology"), slots
+        return Absent(Why.MISSING, f"{what}: say --machine, such as 8xH100"), slots
     else:
         try:
             group = group_of(len(devices), products[0])
@@ -499,7 +499,7 @@ def variants_of(conditions: Conditions) -> list[Conditions]:
 def _unsure(variants: Sequence[Conditions]) -> str:
     bridged = any(one.group.kind is WireKind.PAIR for one in variants)
     what = "a bridge joins its GPUs" if bridged else "its GPUs are on one host bridge or on two sockets"
-    return f"whether {what} is not known: pass --topology"
+    return f"whether {what} is not known: pass --machine FILE"
 
 
 def by_topology(topology: Topology, of: str, run: BenchmarkRun, ranks: int | None) -> Ground | Absent:

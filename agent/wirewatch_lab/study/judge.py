@@ -194,7 +194,7 @@ def _possible(
     most = max(way.most(run.op) for way in ways)
     return [], (
         f"its {fastest / GB:.1f} GB/s of {size(at)} are more than the {most / GB:.1f} GB/s that its wires "
-        "carry: which machine was it? Say --machine, --topology or --network"
+        "carry: which machine was it? Say --machine or --network"
     )
 
 

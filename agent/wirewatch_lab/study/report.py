@@ -16,6 +16,7 @@ from markupsafe import Markup
 from wirewatch import __version__
 from wirewatch.cli.output import write_whole
 from wirewatch.core import words
+from wirewatch.core.extras import install
 from wirewatch.core.types import Absent
 from wirewatch.core.words import GB, count
 from wirewatch_lab.study.compare import Contest, Placing, contests, groups
@@ -40,7 +41,7 @@ from wirewatch_lab.study.summary import (
 if TYPE_CHECKING:
     from wirewatch_lab.study.plots import DrawnPlots
 
-NOT_INSTALLED = "the report takes matplotlib: pip install 'wirewatch[report]'"
+NOT_INSTALLED = f"the report takes matplotlib: {install('report')}"
 
 
 class ReportError(Exception):

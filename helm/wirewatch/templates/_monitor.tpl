@@ -19,7 +19,7 @@ relabelings:
   {{- with $values.cluster }}
   - {targetLabel: cluster, replacement: {{ . | quote }}}
   {{- end }}
-  {{- range $label, $of := dict "rack" $monitor.rackLabel "leaf" $monitor.leafLabel }}
+  {{- range $label, $of := dict "rack" $monitor.rackLabel "leaf" $monitor.leafLabel "pool" $monitor.poolLabel }}
   {{- with $of }}
   - {sourceLabels: [__meta_kubernetes_node_label_{{ regexReplaceAll "[^a-zA-Z0-9_]" . "_" }}], targetLabel: {{ $label }}}
   {{- end }}
@@ -39,7 +39,7 @@ relabelings:
 
 {{- /* Labels of nodes where they are asked for; a monitor in another namespace than the agents looks for them here: of (the whole, the monitor's values). */}}
 {{- define "wirewatch.elsewhere" -}}
-{{- if or (index . 1).rackLabel (index . 1).leafLabel (default dict (index . 1).attachMetadata).node }}
+{{- if or (index . 1).rackLabel (index . 1).leafLabel (index . 1).poolLabel (default dict (index . 1).attachMetadata).node }}
 attachMetadata: {node: true}
 {{- end }}
 {{- $here := include "wirewatch.namespace" (index . 0) -}}

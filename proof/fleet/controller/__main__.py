@@ -30,8 +30,8 @@ API server, controllers and scheduler are Debian's source package, built here; e
 objects, in two pools and eight racks, stand for nodes: their conditions are written as agents write them,
 with times of some minutes ago, so that nothing waits. The controller runs as a process with the token of the
 chart's ServiceAccount and the rights that the chart renders. Settings, except for the first step:
-`dry_run = false`, `period = 2`, budget {BUDGET["cluster"]} of the cluster, {BUDGET["pool"]} of a pool,
-{BUDGET["rack"]} of a rack; the lease is the default, {LEASE} s.
+`dry_run = false`, `period = 2`, budget {BUDGET["cluster"]} of the cluster, {BUDGET["pool"]} of a pool and
+{BUDGET["rack"]} of a rack within an hour, {BUDGET["stock"]} in all; the lease is the default, {LEASE} s.
 
 Not shown here: a kubelet ([proof/kubernetes/kubernetes.md](../kubernetes/kubernetes.md)), and Kubernetes
 above 1.20, so not the ValidatingAdmissionPolicy, which tests hold against its schema and evaluate

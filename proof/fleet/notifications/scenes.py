@@ -8,7 +8,7 @@ from proof.fleet.notifications.nodes import DARK, LOOP, WELL
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 NODES, RACK, LEAF = 32, 4, 8
-LONE = 18
+LONE = 30
 """Nodes that have one fault after the other."""
 OVER = 3 * HOUR
 """When everything that happened is repaired, seconds of service after it began."""
@@ -93,5 +93,5 @@ SCENES = (
           (Event("probe-slow", _ACROSS, spread=12 * MINUTE),), 2, 1),
     Scene("crash", "the same on all nodes within a minute, each with a failed fabric besides",
           (Event("probe-slow+fabric-not-registered", _ACROSS),), 1, 1),
-    Scene("blind", "a network policy cuts off Prometheus: no agent is heard", (Event(DARK, _EVERY),), 1),
+    Scene("blind", "a network policy cuts off Prometheus: no agent is heard", (Event(DARK, _EVERY),), 1, 1),
 )  # fmt: skip

@@ -17,7 +17,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from proof.fleet.pairs.faults import (
@@ -41,6 +42,8 @@ from tools.prose import formatted
 from wirewatch_fleet.pairs.document import ROUNDS, RoundsDocument
 
 PAGE = Path("proof/fleet/pairs/slurm.md")
+KEPT = PAGE.with_suffix(".json")
+"""The last outcome of each row and its day: a row that is run anew takes the place of its last."""
 WIREWATCH = Path(".venv-torch/bin/wirewatch").absolute()
 SWITCHES = {"leaf1": "n[1-4]", "leaf2": "n[5-8]"}
 OPTIONS = ("--slurm", *WORK)
@@ -100,17 +103,34 @@ class Campaign:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Rounds of pairs under a real Slurm.")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"write {KEPT} and {PAGE}")
     parser.add_argument("names", nargs="*", help="titles that begin so, alone")
     options = parser.parse_args()
     # It is ignored by what a script starts in its background, and by what that starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     wanted = tuple(options.names)
-    outcomes = [_faulty(one) for one in (*slowed(), *shared()) if one.title.startswith(wanted or "")]
-    outcomes += [_survival(title, run) for title, run in SURVIVALS.items() if title.startswith(wanted or "")]
-    if options.write:
-        PAGE.write_text(formatted(_page(outcomes)), "utf-8")
-    return 0 if all(one.good for one in outcomes) else 1
+    runs = {one.title: partial(_faulty, one) for one in (*slowed(), *shared())}
+    runs |= {title: partial(_survival, title, run) for title, run in SURVIVALS.items()}
+    good = True
+    for title, run in runs.items():
+        if title.startswith(wanted or ""):
+            outcome = run()
+            good = good and outcome.good
+            if options.write:
+                _keep(outcome, tuple(runs))
+    return 0 if good else 1
+
+
+def _keep(outcome: Outcome, titles: Sequence[str]) -> None:
+    """Keep the outcome of a row, and write the page of all rows that were ever run."""
+    kept = json.loads(KEPT.read_text("utf-8")) if KEPT.exists() else {}
+    kept[outcome.title] = {**asdict(outcome), "day": time.strftime("%Y-%m-%d")}
+    kept = {title: kept[title] for title in titles if title in kept}
+    KEPT.write_text(f"{json.dumps(kept, indent=1)}\n", "utf-8")
+    days = [row.pop("day") for row in kept.values()]
+    PAGE.write_text(
+        formatted(_page([Outcome(**row) for row in kept.values()], min(days), max(days))), "utf-8"
+    )
 
 
 class Fabric:
@@ -262,12 +282,14 @@ SURVIVALS = {
 }
 
 
-def _page(outcomes: Sequence[Outcome]) -> str:
+def _page(outcomes: Sequence[Outcome], first: str, last: str) -> str:
+    """Return the page of rows that were run from the day `first` to the day `last`."""
     version = subprocess.run([tool("slurmctld"), "-V"], check=True, capture_output=True, text=True).stdout
     return f"""# Rounds of pairs under a real Slurm
 
-`make pairs-slurm` made this page on {time.strftime("%Y-%m-%d")}. It ran `wirewatch fleet probe --slurm`
-with a real {version.strip().replace("slurm-wlm", "Slurm")}: slurmctld, and a slurmd for each node.
+`make pairs-slurm` made this page of runs from {first} to {last}, one try each. It ran
+`wirewatch fleet probe --slurm` with a real {version.strip().replace("slurm-wlm", "Slurm")}: slurmctld,
+and a slurmd for each node.
 
 {WIRES}
 

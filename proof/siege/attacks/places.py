@@ -18,7 +18,7 @@ WATCH = 6.0
 """Seconds for which what is broken stays so."""
 BACK = 20.0
 """Seconds within which state is written again once that is possible."""
-OFTEN = "[probe]\ninterval = 0.3\nsettle = 0.0\nevery = 0.5\nbudget = 1.0\njitter = 0.0\n"
+OFTEN = "[probe]\ninterval = 0.3\nsettle = 0.0\nprobe_interval = 0.5\nbudget = 1.0\njitter = 0.0\n"
 PRECIOUS = "a file of root's that nobody asked to write\n"
 COMMANDS = (
     ("check", "--deadline", "20s"), ("topology", "show"), ("record", "OUT"), ("probe",), ("findings", "list"),

@@ -17,7 +17,7 @@ KILLS, SHORT_KILLS = 50, 5
 STOPS, SHORT_STOPS = 50, 6
 STOPPED = 5.0
 WORKING = Start(
-    config="[probe]\ninterval = 0.3\nsettle = 0.0\nevery = 0.5\nbudget = 1.0\njitter = 0.0\n",
+    config="[probe]\ninterval = 0.3\nsettle = 0.0\nprobe_interval = 0.5\nbudget = 1.0\njitter = 0.0\n",
     program=("-P", "-m", "proof.siege.worked"),
 )
 AT_WORK = 1.2

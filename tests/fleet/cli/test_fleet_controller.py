@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.patience import HANGS
-from wirewatch.cli import CONFIG, USAGE, run
+from wirewatch.cli import run
 from wirewatch.cli.guarded import guard
 from wirewatch.config import Config, Listen
+from wirewatch.core.exits import Exit
 from wirewatch.core.types import Unusable
 from wirewatch.signals import SIGNALS
 from wirewatch_fleet.cli import controller as controller_module
@@ -41,13 +42,13 @@ def test_a_wrong_configuration_is_one_line(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     file = tmp_path / "wirewatch.toml"
     file.write_text(lines, "utf-8")
-    assert run(["fleet", "controller", "--config", str(file)]) == CONFIG
+    assert run(["fleet", "controller", "--config", str(file)]) == Exit.CONFIG
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("wirewatch: ")]
     assert told in line
 
 
 def test_a_wrong_measure_on_the_command_line_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fleet", "controller", "--act", "drain"]) == USAGE
+    assert run(["fleet", "controller", "--act", "drain"]) == Exit.USAGE
     assert "'drain'" in capsys.readouterr().err
 
 
@@ -70,7 +71,7 @@ def test_an_option_stands_for_what_is_configured(
     monkeypatch.setattr(controller_module, "_composed", composed)
     file = tmp_path / "wirewatch.toml"
     file.write_text('[controller]\nlisten = "c:9"\nact = "cordon"\ndry_run = false', "utf-8")
-    assert run(["fleet", "controller", "--config", str(file), *words]) == CONFIG
+    assert run(["fleet", "controller", "--config", str(file), *words]) == Exit.CONFIG
     (config,) = seen
     kept = {"listen": "c:9", "act": "cordon", "dry_run": False}
     assert {name: getattr(config.controller, name) for name in kept} == {**kept, **changed}

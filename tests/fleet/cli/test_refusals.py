@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.node.cli.test_wrong_input import refuses_latin
-from wirewatch.cli import CONFIG, USAGE, run
+from wirewatch.cli import run
+from wirewatch.core.exits import Exit
 
-PROBE = ("fleet", "probe", "--kubernetes", "--nodes", "a,b", "--namespace", "x")
+PROBE = ("fleet", "probe", "--kubernetes", "--nodelist", "a,b", "--namespace", "x")
 
 
 @pytest.mark.parametrize(
@@ -21,24 +22,24 @@ PROBE = ("fleet", "probe", "--kubernetes", "--nodes", "a,b", "--namespace", "x")
 def test_a_refusal_names_the_option(
     arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments) == USAGE
+    assert run(arguments) == Exit.USAGE
     assert capsys.readouterr().err == f"wirewatch: {line}\n"
 
 
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
-        (CONFIG, ("fleet", "simulate", "--page", "FILE", "--listen", "127.0.0.1:0")),
-        (CONFIG, ("fleet", "status", "--prometheus", "http://127.0.0.1:9", "--token-file", "FILE")),
-        (USAGE, ("fleet", "pairs", "FILE")),
-        (USAGE, ("fleet", "tell", "FILE")),
+        (Exit.CONFIG, ("fleet", "simulate", "--page", "FILE", "--listen", "127.0.0.1:0")),
+        (Exit.CONFIG, ("fleet", "status", "--prometheus", "http://127.0.0.1:9", "--token-file", "FILE")),
+        (Exit.USAGE, ("fleet", "pairs", "FILE")),
+        (Exit.USAGE, ("fleet", "tell", "FILE")),
         (
-            USAGE,
+            Exit.USAGE,
             (
                 "fleet",
                 "probe",
                 "--kubernetes",
-                "--nodes",
+                "--nodelist",
                 "a,b",
                 "--namespace",
                 "x",

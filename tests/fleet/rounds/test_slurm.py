@@ -174,7 +174,7 @@ def test_a_node_that_is_removed_between_rounds_is_left_out(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["", "n[1-", "n[8-1]", ",", "n1,,n2", "-n1", "n1 n2", "n[1-99999999]"])
 def test_a_list_of_nodes_that_cannot_be_read_is_the_users_fault(tmp_path: Path, text: str) -> None:
-    with pytest.raises(NodesError, match=r"^--nodes: "):
+    with pytest.raises(NodesError, match=r"^--nodelist: "):
         engine(tmp_path, SlurmOptions(nodes=(text,))).members()
 
 

@@ -78,8 +78,8 @@ def test_a_gpus_share_of_the_ports_is_the_slower_of_port_and_slot(text: str, gbs
         ("8xMI300", "no data of a product 'MI300'"),
         ("8xH10", "no data of a product 'H10'; did you mean 'H100'"),
         ("8xH100+8xNRD", "no data of a port 'NRD'; did you mean 'NDR'"),
-        ("2xGH200", "pass --topology"),
-        ("4xH200-NVL", "NVIDIA H200 NVL may be joined in several ways: pass --topology"),
+        ("2xGH200", "pass --machine"),
+        ("4xH200-NVL", "NVIDIA H200 NVL may be joined in several ways: pass --machine"),
         ("8xH100+8xOPA", "no data of a port 'OPA'"),
         ("8xH100+0xNDR", "1 to 144 ports"),
         ("8xH100+", "give GPUs by number"),
@@ -262,7 +262,7 @@ def test_the_wires_of_so_many(text: str, kind: WireKind, links: int) -> None:
 @each(
     ("text", "why"),
     [
-        ("3xH200 NVL", "NVIDIA H200 NVL may be joined in several ways: pass --topology"),
+        ("3xH200 NVL", "NVIDIA H200 NVL may be joined in several ways: pass --machine"),
         ("9xH100", "NVLink joins at most 8 NVIDIA H100 80GB HBM3"),
         ("0xH100", "a node has one GPU or more"),
         ("8xH100+0xNDR", "a node has 1 to 144 ports, not 0"),

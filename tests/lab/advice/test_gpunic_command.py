@@ -93,7 +93,7 @@ def test_a_fault_of_a_card_is_a_loss_of_its_gpu(fault: str, loss: str) -> None:
 
 @pytest.mark.parametrize("name", ["h200x8", "h200x1-idle"])
 def test_a_virtual_machine_without_ports_is_no_fault(name: str) -> None:
-    document = told("--topology", name)
+    document = told("--machine", name)
     assert (document["left_out"], document["settings"]) == ([], [])
     assert not any(one["loss"] for one in document["gpus"])
 
@@ -115,14 +115,14 @@ def test_a_flat_machine_is_told_so_and_nothing_is_wrong(tmp_path: Path, bridges:
     paths = tuple(NicPath(f"GPU-{n}", f"mlx5_{m}", "PIX" if bridges else "") for n in (0, 1) for m in (0, 1))
     flat = TopologyDocument("wirewatch.topology/1", 1.8e9, Topology(gpus, cards, (), paths, 1, ()))
     (tmp_path / "flat.json").write_bytes(TOPOLOGY.dump_json(flat))
-    done = run_wirewatch("advise", "gpu-nic", "--topology", str(tmp_path / "flat.json"))
+    done = run_wirewatch("advise", "gpu-nic", "--machine", str(tmp_path / "flat.json"))
     assert (done.returncode, done.stdout.splitlines()[1].startswith(line)) == (0, True)
 
 
 def test_a_document_has_paths_and_no_states(tmp_path: Path) -> None:
     file = tmp_path / "topology.json"
     file.write_text(run_wirewatch("topology", "show", "--replay", "demo-dgx-h200", "--json").stdout, "utf-8")
-    document = told("--topology", str(file))
+    document = told("--machine", str(file))
     assert devices(document) == [f"mlx5_{n}" for n in range(8)]
     assert "the source has no states of ports" in document["remarks"][0]
 
@@ -136,7 +136,7 @@ def test_a_file_of_nccl_has_paths_rates_and_processors(tmp_path: Path) -> None:
     (tmp_path / "topology.xml").write_text(
         text.replace('arch="x86_64"', 'affinity="000000ff,00000000" arch="x86_64"', 1), "utf-8"
     )
-    document = told("--topology", str(tmp_path / "topology.xml"))
+    document = told("--machine", str(tmp_path / "topology.xml"))
     assert devices(document) == ["mlx5_5", "mlx5_2"]
     assert [one["cpus"] for one in document["gpus"]] == ["32-39", None]
     assert document["gpus"][0]["share_bytes_per_second"] == 50e9
@@ -146,7 +146,7 @@ def test_a_file_of_nccl_has_paths_rates_and_processors(tmp_path: Path) -> None:
 
 
 def test_the_file_that_azure_gives_nccl_names_no_devices() -> None:
-    document = told("--topology", str(SAMPLE))
+    document = told("--machine", str(SAMPLE))
     assert devices(document) == [f"010{n}:00:00.0" for n in range(1, 9)]
     assert document["settings"] == []
 
@@ -161,7 +161,7 @@ def test_the_file_that_azure_gives_nccl_names_no_devices() -> None:
 )  # fmt: skip
 def test_what_is_no_topology_is_refused_in_one_line(tmp_path: Path, body: bytes, words: str) -> None:
     (tmp_path / "file").write_bytes(body)
-    done = run_wirewatch("advise", "gpu-nic", "--topology", str(tmp_path / "file"))
+    done = run_wirewatch("advise", "gpu-nic", "--machine", str(tmp_path / "file"))
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (64, "", 1)
     assert words in done.stderr
 
@@ -183,7 +183,7 @@ def test_a_network_with_a_plugin_is_left_to_it(network: str) -> None:
 
 def test_a_network_without_a_plugin_is_not_described() -> None:
     done = run_wirewatch("advise", "gpu-nic", "--machine", "8xH100+dgx-h100")
-    assert (done.returncode, "pass --topology" in done.stderr) == (64, True)
+    assert (done.returncode, "pass --machine" in done.stderr) == (64, True)
     done = run_wirewatch("advise", "gpu-nic", "--replay", "demo-dgx-h200", "--network", "p9")
     assert (done.returncode, "no network 'p9' is known" in done.stderr) == (64, True)
 
@@ -196,7 +196,7 @@ def test_the_port_of_a_file_of_nccl_is_no_port_of_a_device(tmp_path: Path) -> No
     assert 'port="2"' in cards
     text = system([switch("0000:10:00.0", gpu("0000:1b:00.0", 0), cards)])
     (tmp_path / "topology.xml").write_bytes(text)
-    document = told("--topology", str(tmp_path / "topology.xml"))
+    document = told("--machine", str(tmp_path / "topology.xml"))
     (ucx,) = [one["value"] for one in document["settings"] if one["name"] == "UCX_NET_DEVICES"]
     assert ucx == "mlx5_0:1,mlx5_1:1"
     assert any("port 1 of each device is taken" in one for one in document["remarks"])
@@ -365,9 +365,9 @@ def test_network_interfaces_are_mapped_where_a_plugin_sends_by_them(network: str
     with tempfile.NamedTemporaryFile(suffix=".xml") as file:
         file.write(a3())
         file.flush()
-        made = told("--topology", file.name, "--network", network)
-        asked = told("--topology", file.name)
-        shown = run_wirewatch("advise", "gpu-nic", "--topology", file.name, "--network", network).stdout
+        made = told("--machine", file.name, "--network", network)
+        asked = told("--machine", file.name)
+        shown = run_wirewatch("advise", "gpu-nic", "--machine", file.name, "--network", network).stdout
     names = [f"eth{n + 1}" for n in range(8)]
     assert devices(made) == names
     assert [(one["name"], one["value"]) for one in made["settings"]] == [(f"NCCL_{name}", ",".join(names))]

@@ -1,4 +1,4 @@
-"""Figures that published pages have wrong, each right here; docs/advice.md has both sides."""
+"""Figures that published pages have wrong, each right here; docs/studies/sources.md has both sides."""
 
 import pytest
 

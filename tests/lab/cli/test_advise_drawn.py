@@ -166,7 +166,7 @@ def test_a_placement_is_a_document_whose_ranks_have_a_gpu_each(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "nodes.json"
         path.write_text(json.dumps(cluster), "utf-8")
-        words = ["advise", "placement", "--nodes", str(path), *more]
+        words = ["advise", "placement", "--cluster", str(path), *more]
         made = judged("wirewatch.advise-placement.1", words, (OK, INFEASIBLE))
         if made is None:
             return

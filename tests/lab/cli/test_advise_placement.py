@@ -57,7 +57,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 
 
 def test_it_says_which_gpus_of_which_nodes(nodes: str) -> None:
-    done = run_wirewatch(*PLACEMENT, "--nodes", nodes, "--tp", "8", "--pp", "2")
+    done = run_wirewatch(*PLACEMENT, "--cluster", nodes, "--tp", "8", "--pp", "2")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == "FEASIBLE: TP 8 x PP 2 x 1: 16 of 28 free GPUs, on 2 nodes"
@@ -78,11 +78,11 @@ def test_a_recorded_node_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
 def test_four_and_four_offer_two_replicas(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     alone = tmp_path / "alone.json"
     alone.write_text('{"nodes": [{"names": "old1", "gpus": 8, "product": "H100", "islands": [4, 4]}]}')
-    code, made = document(capsys, "--nodes", str(alone), "--tp", "8")
+    code, made = document(capsys, "--cluster", str(alone), "--tp", "8")
     assert code == 2
     offers = [(one["tp"], one["pp"], one["replicas"], one["asks"]) for one in made["nearest"]]
     assert offers == [(4, 1, 2, ""), (4, 2, 1, ""), (8, 1, 1, "--tp-across node")]
-    code, made = document(capsys, "--nodes", str(alone), "--tp", "8", "--tp-across", "node")
+    code, made = document(capsys, "--cluster", str(alone), "--tp", "8", "--tp-across", "node")
     assert (code, made["jobs"][0]["placed"][0]["stages"][0]["level"]) == (0, "node")
     assert made["remarks"][0].startswith("TP IS STRETCHED: 1 of 1 TP groups of 8 leave one NVLink domain")
     assert [one["tp"] for one in made["rejected"]] == [4, 4]
@@ -97,7 +97,7 @@ def test_a_prime_tp_offers_the_widest_that_fits(
     islands = '{"names": "a", "gpus": 8, "product": "H100", "islands": [4, 4]}'
     rack = '{"names": "t[01-18]", "gpus": 4, "product": "GB200", "nvlink_domain": "d"}'
     path.write_text(f'{{"nodes": [{rack if tp > 8 else islands}]}}')
-    code, made = document(capsys, "--nodes", str(path), "--tp", str(tp))
+    code, made = document(capsys, "--cluster", str(path), "--tp", str(tp))
     offers = [(one["tp"], one["replicas"]) for one in made["nearest"] if not one["asks"]]
     assert (code, (72 if tp > 8 else 4, 1) in offers) == (2, True)
 
@@ -122,7 +122,7 @@ def test_the_nearest_layout_has_as_many_stages_and_replicas_as_there_is_room_for
     nodes: str, asked: tuple[str, ...], nearest: tuple[int, int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of two free nodes of eight GPUs, half a node, and a node of two islands of four."""
-    code, made = document(capsys, "--nodes", nodes, *asked)
+    code, made = document(capsys, "--cluster", nodes, *asked)
     assert code == 2
     assert nearest in [(one["tp"], one["pp"], one["replicas"]) for one in made["nearest"]]
 
@@ -136,10 +136,10 @@ def test_a_model_that_fits_nowhere_says_what_it_would_take(capsys: pytest.Captur
 
 def test_of_several_jobs_it_says_which_fit(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, made = document(
-        capsys, "--nodes", nodes, "--group", "tp=8,replicas=2", "--group", "tp=16", "--group", "tp=4"
+        capsys, "--cluster", nodes, "--group", "tp=8,replicas=2", "--group", "tp=16", "--group", "tp=4"
     )
     assert (code, made["remarks"][0]) == (2, "job 0, job 2 can be placed without job 1")
-    _, made = document(capsys, "--nodes", nodes, "--group", "tp=16", "--group", "tp=17")
+    _, made = document(capsys, "--cluster", nodes, "--group", "tp=16", "--group", "tp=17")
     assert made["remarks"][0] == "none of the jobs can be placed, even alone"
 
 
@@ -150,7 +150,7 @@ def test_a_leaf_that_is_wider_than_racks_is_offered(
     path = tmp_path / "n.json"
     entry = '{{"names": "a{0}", "gpus": 8, "product": "H100", "rack": "r{0}", "leaf": "l{1}"}}'
     path.write_text(f'{{"nodes": [{", ".join(entry.format(n, n // 3) for n in (1, 2, 3))}]}}')
-    code, made = document(capsys, "--nodes", str(path), "--tp", "16", "--tp-across", "rack")
+    code, made = document(capsys, "--cluster", str(path), "--tp", "16", "--tp-across", "rack")
     assert code == 2
     assert made["nearest"][-1]["asks"] == "--tp-across leaf"
 
@@ -160,20 +160,20 @@ def test_a_group_over_a_whole_rack_is_one_short_line(
 ) -> None:
     path = tmp_path / "n.json"
     path.write_text('{"nodes": [{"names": "t[01-18]", "gpus": 4, "product": "GB200", "nvlink_domain": "d"}]}')
-    code, text = answer(capsys, "--nodes", str(path), "--tp", "72")
+    code, text = answer(capsys, "--cluster", str(path), "--tp", "72")
     assert code == 0
     assert "t[01-18]: 0-3  inside one NVLink domain" in text
 
 
 def test_memory_refuses_and_names_the_larger_layout(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, made = document(capsys, "--nodes", nodes, "--tp", "1", "--model", "llama-3-70b")
+    code, made = document(capsys, "--cluster", nodes, "--tp", "1", "--model", "llama-3-70b")
     assert code == 2
     assert made["reason"].startswith("TP 1 x PP 1 of llama-3-70b takes 156.8 GB a GPU with 10% kept free")
     assert [(one["tp"], one["pp"]) for one in made["nearest"]] == [(2, 1)]
-    assert document(capsys, "--nodes", nodes, "--tp", "2", "--parameters", "70B")[0] == 0
-    code, made = document(capsys, "--nodes", nodes, "--tp", "8", "--model", "llama-3-70b", "--training")
+    assert document(capsys, "--cluster", nodes, "--tp", "2", "--parameters", "70B")[0] == 0
+    code, made = document(capsys, "--cluster", nodes, "--tp", "8", "--model", "llama-3-70b", "--training")
     assert (code, [(one["tp"], one["pp"]) for one in made["nearest"]]) == (2, [(8, 2)])
-    code, made = document(capsys, "--nodes", nodes, "--tp", "6", "--model", "llama-3-70b")
+    code, made = document(capsys, "--cluster", nodes, "--tp", "6", "--model", "llama-3-70b")
     assert "does not divide the 64 attention heads" in made["reason"]
     assert ("a TP that divides the attention heads", 4) in [
         (one["why"], one["tp"]) for one in made["nearest"]
@@ -186,14 +186,14 @@ def test_degraded_nodes_are_used_when_asked(capsys: pytest.CaptureFixture[str], 
         '[[nodes]]\nnames = "a[1-2]"\ngpus = 8\nproduct = "H100"\n'
         '[[states]]\nnames = "a2"\nhealth = "degraded"\n'
     )
-    code, made = document(capsys, "--nodes", str(path), "--tp", "8", "--replicas", "2")
+    code, made = document(capsys, "--cluster", str(path), "--tp", "8", "--replicas", "2")
     assert (code, made["cluster"]["left_out"]) == (2, {"DEGRADED": 1})
     assert [one["asks"] for one in made["nearest"]][-1] == "--degraded"
-    assert document(capsys, "--nodes", str(path), "--tp", "8", "--replicas", "2", "--degraded")[0] == 0
+    assert document(capsys, "--cluster", str(path), "--tp", "8", "--replicas", "2", "--degraded")[0] == 0
 
 
 def test_several_jobs_side_by_side(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, made = document(capsys, "--nodes", nodes, "--group", "tp=4,replicas=3", "--group", "tp=8,pp=2")
+    code, made = document(capsys, "--cluster", nodes, "--group", "tp=4,replicas=3", "--group", "tp=8,pp=2")
     assert (code, [one["tp"] for one in made["jobs"]]) == (0, [4, 8])
     assert made["nodelist"] == "gpu[001-003],old1"
 
@@ -201,14 +201,14 @@ def test_several_jobs_side_by_side(nodes: str, capsys: pytest.CaptureFixture[str
 def test_a_job_is_taken_as_the_help_spells_it(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
     spelled = re.search(r"--group (TP\S+)", answer(capsys, "--help")[1])
     assert spelled
-    code, made = document(capsys, "--nodes", nodes, "--group", spelled[1].replace("=N", "=2"))
+    code, made = document(capsys, "--cluster", nodes, "--group", spelled[1].replace("=N", "=2"))
     assert (code, [(one["tp"], one["pp"], one["replicas"]) for one in made["jobs"]]) == (0, [(2, 2, 2)])
 
 
 def test_launchers_get_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "one.json"
     path.write_text('{"nodes": [{"names": "gpu001", "gpus": 8, "product": "H100", "cores": 96}]}')
-    asked = ("--nodes", str(path), "--tp", "2", "--pp", "2", "--replicas", "2")
+    asked = ("--cluster", str(path), "--tp", "2", "--pp", "2", "--replicas", "2")
     assert answer(capsys, *asked, "--print", "nodelist") == (0, "gpu001\n")
     assert answer(capsys, *asked, "--print", "hostfile") == (0, "gpu001\n" * 8)
     rankfile = answer(capsys, *asked, "--print", "rankfile")[1].splitlines()
@@ -220,19 +220,19 @@ def test_launchers_get_every_rank(tmp_path: Path, capsys: pytest.CaptureFixture[
         "tp, then dp, then pp"
     )
     assert {line.split()[3] for line in trained} == {"0,1,2,3,4,5,6,7"}
-    assert answer(capsys, "--nodes", str(path), "--tp", "64", "--print", "hostfile") == (2, "")
+    assert answer(capsys, "--cluster", str(path), "--tp", "64", "--print", "hostfile") == (2, "")
 
 
 def test_many_groups_share_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "n.toml"
     path.write_text('[[nodes]]\nnames = "n[001-400]"\ngpus = 8\nproduct = "H100"\nhealth = "ok"\n')
-    code, text = answer(capsys, "--nodes", str(path), "--tp", "4", "--replicas", "601")
+    code, text = answer(capsys, "--cluster", str(path), "--tp", "4", "--replicas", "601")
     assert code == 0
     assert len(text.splitlines()) < 40
     assert "n[001-300]" in text
     assert "    300       600  0-3 | 4-7          n[001-300]" in text.splitlines()
     assert (
-        len(answer(capsys, "--nodes", str(path), "--tp", "4", "--replicas", "40", "--all")[1].splitlines())
+        len(answer(capsys, "--cluster", str(path), "--tp", "4", "--replicas", "40", "--all")[1].splitlines())
         > 50
     )
 
@@ -242,7 +242,7 @@ def test_slurms_topology_gives_leafs(nodes: str, capsys: pytest.CaptureFixture[s
     tree.write_text(
         "SwitchName=l1 Level=0 Nodes=gpu[001,003]\nSwitchName=l2 Level=0 Nodes=gpu[002,004],old1\n"
     )
-    more = ("--nodes", nodes, "--slurm-topology", str(tree), "--tp", "8", "--pp", "2")
+    more = ("--cluster", nodes, "--slurm-topology", str(tree), "--tp", "8", "--pp", "2")
     assert document(capsys, *more)[1]["jobs"][0]["placed"][0]["level"] == "leaf"
 
 
@@ -262,13 +262,13 @@ def test_slurms_topology_gives_leafs(nodes: str, capsys: pytest.CaptureFixture[s
         (("--tp", "4", "--model", "llama-3-8b", "--training", "--dtype", "int8"), "not of int8"),
         (("--tp", "4", "--model", "mixtral-8x7"), "did you mean 'mixtral-8x7b'"),
         (("--tp", "4", "--slurm-topology", "missing"), "No such file"),
-        (("--tp", "4", "--machine", "8xH100"), "give --nodes, or one node"),
+        (("--tp", "4", "--machine", "8xH100"), "give --cluster, or one node"),
     ],
 )
 def test_wrong_options_are_one_line(
     nodes: str, more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run([*PLACEMENT, "--nodes", nodes, *more]) == USAGE
+    assert cli.run([*PLACEMENT, "--cluster", nodes, *more]) == USAGE
     text = capsys.readouterr()
     (line,) = text.err.splitlines()
     assert (line.startswith("wirewatch: "), text.out) == (True, "")
@@ -276,7 +276,7 @@ def test_wrong_options_are_one_line(
 
 
 def test_a_file_that_is_none_and_a_rankfile_without_cores(tmp_path: Path) -> None:
-    assert "No such file" in refused(USAGE, *PLACEMENT, "--nodes", str(tmp_path / "none"), "--tp", "4")
+    assert "No such file" in refused(USAGE, *PLACEMENT, "--cluster", str(tmp_path / "none"), "--tp", "4")
     line = refused(USAGE, *PLACEMENT, "--machine", "8xH100", "--tp", "4", "--print", "rankfile")
     assert "give `cores` in the file of nodes" in line
 
@@ -290,7 +290,7 @@ def test_a_providers_topology_file_says_nothing_of_nvlink(
         f'<pci busid="000{n}:00:00.0" class="0x030200" link_speed="32 GT/s" link_width="16"/>' for n in (1, 2)
     )
     path.write_text(f'<system version="1"><cpu numaid="0">{below}</cpu></system>')
-    code, made = document(capsys, "--topology", str(path), "--tp", "2")
+    code, made = document(capsys, "--machine", str(path), "--tp", "2")
     assert code == 2
     why = "so each GPU counts alone: its NVLink links could not be read"
     assert made["remarks"][1] == f"1 of 1 usable nodes: NVLink is not known, {why}"

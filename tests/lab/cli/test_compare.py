@@ -1,4 +1,4 @@
-"""`wirewatch sweep --compare A B`: as a process, over sweeps and what nccl-tests printed."""
+"""`wirewatch compare A B`: as a process, over sweeps and what nccl-tests printed."""
 
 import json
 from dataclasses import replace
@@ -54,37 +54,37 @@ def somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_of_nccl_tests_in_one_file_are_repeats() -> None:
-    done = run_wirewatch("sweep", "--compare", "a", "b", "--fail-under", "97")
+    done = run_wirewatch("compare", "a", "b", "--fail-under", "97")
     assert (done.returncode, done.stderr) == (1, "")
     assert "2 curves in common: 2 of them changed by more than the spread." in done.stdout
     assert "DEGRADED: B must keep 97.0% of A's speed, and keeps 75.0% at " in done.stdout
-    assert run_wirewatch("sweep", "--compare", "a", "b").returncode == 0
-    same = run_wirewatch("sweep", "--compare", "a", "a", "--fail-under", "97")
+    assert run_wirewatch("compare", "a", "b").returncode == 0
+    same = run_wirewatch("compare", "a", "a", "--fail-under", "97")
     assert same.returncode == 0
     assert "2 curves in common: nothing changed by more than the spread." in same.stdout
 
 
 def test_a_single_run_is_not_judged() -> None:
-    done = run_wirewatch("sweep", "--compare", "a", "once", "--fail-under", "97")
+    done = run_wirewatch("compare", "a", "once", "--fail-under", "97")
     assert done.returncode == 3
     assert "no spread, not judged" in done.stdout
     assert "(-3.2%)" in done.stdout
-    assert run_wirewatch("sweep", "--compare", "a", "once").returncode == 0
+    assert run_wirewatch("compare", "a", "once").returncode == 0
 
 
 def test_single_runs_that_are_far_apart_are_judged(tmp_path: Path) -> None:
     """At 1 MiB alone, between latency and bandwidth, one run may be an outlier; three sizes are none."""
     (tmp_path / "far").write_text(printed(103.3), "utf-8")
-    done = run_wirewatch("sweep", "--compare", "once", "far", "--fail-under", "97")
+    done = run_wirewatch("compare", "once", "far", "--fail-under", "97")
     assert done.returncode == 3
     for name, us in (("fast", 30.0), ("slow", 100.0)):
         (tmp_path / name).write_text(large(us), "utf-8")
-    done = run_wirewatch("sweep", "--compare", "fast", "slow", "--fail-under", "97")
+    done = run_wirewatch("compare", "fast", "slow", "--fail-under", "97")
     assert done.returncode == 1
     assert "no spread, and 2 of them changed by more than healthy runs of one machine differ" in done.stdout
     assert "DEGRADED: B must keep 97.0% of A's speed, and keeps 30.0% at " in done.stdout
-    assert run_wirewatch("sweep", "--compare", "fast", "slow").returncode == 0
-    near = run_wirewatch("sweep", "--compare", "fast", "fast", "--fail-under", "97")
+    assert run_wirewatch("compare", "fast", "slow").returncode == 0
+    near = run_wirewatch("compare", "fast", "fast", "--fail-under", "97")
     assert (near.returncode, "no spread, not judged" in near.stdout) == (3, True)
 
 
@@ -97,7 +97,7 @@ def large(us: float) -> str:
 
 
 def test_as_json() -> None:
-    done = run_wirewatch("sweep", "--compare", "a", "b", "--json")
+    done = run_wirewatch("compare", "a", "b", "--json")
     assert complaints("wirewatch.compare.1", done.stdout) == []
     assert json.loads(done.stdout)["changed"] > 0
 
@@ -107,25 +107,38 @@ def test_a_folder_its_document_and_a_copy_of_it_are_the_same(tmp_path: Path) -> 
     exported = run_wirewatch("sweep", "--export", "sweep")
     assert exported.returncode == 0, exported.stderr
     assert "sweep.csv, sweep.json, report.html" in exported.stdout
-    done = run_wirewatch("sweep", "--compare", "sweep", "sweep/sweep.json", "--fail-under", "99.9")
+    done = run_wirewatch("compare", "sweep", "sweep/sweep.json", "--fail-under", "99.9")
     assert "changed" not in done.stdout.replace("nothing changed by more than the spread", "")
     assert done.returncode == 0, done.stdout
 
 
+OLD = ("sweep", "--compare")
+"""The name of before."""
 WRONG = [
-    (("--compare", "a", "none"), "none: No such file or directory"),
-    (("--compare", "a", "."), "holds no sweep: sweep.jsonl: No such file"),
-    (("--compare", "a", "torn"), "torn is no sweep.json of a sweep"),
-    (("--compare", "text", "a"), "in 1 line"),
-    (("--compare", "topo", "a"), "no table of nccl-tests is in it"),
-    (("--compare", "zeros", "a"), "it is binary, not text"),
-    (("--compare", "a"), "Option '--compare' requires 2 arguments"),
-    (("--compare", "a", "b", "--size", "8"), "--compare measures nothing: without --size"),
-    (("--compare", "a", "b", "--out", "x"), "--compare measures nothing: without --out"),
-    (("--compare", "a", "b", "--fail-under", "nan"), "--fail-under: 'nan' is not a number above 0"),
-    (("--out", "x", "--fail-under", "97"), "--fail-under, --json and --explain go with --compare"),
-    (("--out", "x", "--json"), "--fail-under, --json and --explain go with --compare"),
+    (("compare", "a", "none"), "none: No such file or directory"),
+    (("compare", "a", "."), "holds no sweep: sweep.jsonl: No such file"),
+    (("compare", "a", "torn"), "torn is no sweep.json of a sweep"),
+    (("compare", "text", "a"), "in 1 line"),
+    (("compare", "topo", "a"), "no table of nccl-tests is in it"),
+    (("compare", "zeros", "a"), "it is binary, not text"),
+    (("compare", "a"), "Missing argument 'B'"),
+    (("compare", "a", "b", "--size", "8"), "No such option '--size'"),
+    (("compare", "a", "b", "--fail-under", "nan"), "--fail-under: 'nan' is not a number above 0"),
+    ((*OLD, "a", "none"), "none: No such file or directory"),
+    ((*OLD, "a"), "Option '--compare' requires 2 arguments"),
+    ((*OLD, "a", "b", "--size", "8"), "--compare measures nothing: without --size"),
+    ((*OLD, "a", "b", "--out", "x"), "--compare measures nothing: without --out"),
+    ((*OLD, "a", "b", "--fail-under", "nan"), "--fail-under: 'nan' is not a number above 0"),
+    (("sweep", "--out", "x", "--fail-under", "97"), "--fail-under, --json and --explain go with --compare"),
+    (("sweep", "--out", "x", "--json"), "--fail-under, --json and --explain go with --compare"),
 ]
+
+
+def test_the_name_of_before_answers_the_same() -> None:
+    given = ("a", "b", "--fail-under", "97")
+    now, before = run_wirewatch("compare", *given), run_wirewatch(*OLD, *given)
+    assert (now.returncode, now.stdout, now.stderr) == (before.returncode, before.stdout, before.stderr)
+    assert now.returncode == 1
 
 
 @pytest.mark.parametrize(("words", "why"), WRONG)
@@ -134,7 +147,7 @@ def test_what_cannot_be_compared_is_one_line(words: tuple[str, ...], why: str, t
     (tmp_path / "text").write_text("nothing of that\n", "utf-8")
     (tmp_path / "topo").write_text(TOPOLOGY, "utf-8")
     (tmp_path / "zeros").write_bytes(bytes(100))
-    assert why in refused(USAGE, "sweep", *words)
+    assert why in refused(USAGE, *words)
 
 
 def test_a_first_answer_has_the_verdict_and_15_lines_at_most() -> None:
@@ -176,6 +189,6 @@ def test_a_size_that_stands_out_of_its_regime_is_named() -> None:
 
 def test_repeats_that_differ_too_much_are_no_lack_of_repeats(tmp_path: Path) -> None:
     (tmp_path / "wild").write_text("".join(printed(us) for us in (5.0, 40.0, 300.0)), "utf-8")
-    done = run_wirewatch("sweep", "--compare", "wild", "wild", "--fail-under", "97")
+    done = run_wirewatch("compare", "wild", "wild", "--fail-under", "97")
     assert done.returncode == 3
     assert "the repeats differ too much to judge anything" in done.stdout

@@ -28,7 +28,7 @@ from wirewatch_lab.advice.described import DescriptionError, described
 from wirewatch_lab.advice.gpunic.mapping import map_nics
 from wirewatch_lab.advice.gpunic.settings import cpu_bindings, job_settings
 from wirewatch_lab.advice.placement.cluster import ClusterError, NodePool, read_cluster, with_slurm_topology
-from wirewatch_lab.cli.advise.amounts import Bytes, Count
+from wirewatch_lab.cli.advise.amounts import Count
 from wirewatch_lab.cli.advise.gpu_nic import wrapper
 from wirewatch_lab.cli.advise.machines import ChosenMachine
 from wirewatch_lab.cli.advise.nccl_env import known_version, of_named_file
@@ -119,7 +119,6 @@ def mapped(file: Path) -> object:
 
 
 PARSERS = {
-    "amount of bytes": Parser(of_option(Bytes()), ("100MB", "1.5G", "16KiB", "8 B"), (click.BadParameter,)),
     "amount": Parser(of_option(Count()), ("70B", "1.5e9"), (click.BadParameter,)),
     "cluster": Parser(from_file(read_cluster), (CLUSTER, CLUSTER_JSON), (ClusterError,)),
     "described machine": Parser(described, ("8xH100+8xNDR", "4 x l40s"), (DescriptionError,)),

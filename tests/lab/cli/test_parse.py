@@ -120,9 +120,9 @@ def test_this_nodes_topology_and_that_of_a_file(tmp_path: Path) -> None:
     shown = run_wirewatch("topology", "show", "--replay", "h200x8", "--json")
     topology.write_text(shown.stdout, "utf-8")
     ways = (
-        ("--topology", "h200x8"),
-        ("--topology", "here", "--replay", "h200x8"),
-        ("--topology", str(topology)),
+        ("--machine", "h200x8"),
+        ("--machine", "here", "--replay", "h200x8"),
+        ("--machine", str(topology)),
     )
     found = [answer_of_file(tmp_path, content, *way, *RING)[1]["runs"][0]["rows"] for way in ways]
     rows = [[row["expected_busbw"] for row in one] for one in found]
@@ -152,14 +152,14 @@ def test_of_a_node_that_cannot_be_read_nothing_is_expected(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--config", "c", "--topology", "h200x8"), "leave --topology out"),
-        (("--replay", "h200x8", "--topology", "h200x8"), "leave --topology out"),
-        (("--replay", "h200x8", "--overlay", "x", "--topology", "h200x8"), "leave --topology out"),
+        (("--config", "c", "--machine", "h200x8"), "leave --machine out"),
+        (("--replay", "h200x8", "--machine", "h200x8"), "leave --machine out"),
+        (("--replay", "h200x8", "--overlay", "x", "--machine", "h200x8"), "leave --machine out"),
         (("--overlay", "x"), "give --replay too"),
-        (("--overlay", "x", "--topology", "here"), "give --replay too"),
-        (("--topology", "nowhere"), "nowhere: neither a recording nor a document"),
-        (("--topology", "h200x8"), ""),
-        (("--replay", "h200x8", "--topology", "here"), ""),
+        (("--overlay", "x", "--machine", "here"), "give --replay too"),
+        (("--machine", "./nowhere"), "nowhere: neither a recording nor a document"),
+        (("--machine", "h200x8"), ""),
+        (("--replay", "h200x8", "--machine", "here"), ""),
         (("--replay", "h200x8", "--overlay", "gpu-busy"), ""),
         (("--config", "c"), ""),
     ],
@@ -175,7 +175,7 @@ def test_options_about_this_node_go_with_it(
     monkeypatch.setattr(module, "_print", lambda *_, **__: Health.OK)
     done = CliRunner().invoke(parse, ("file", *words))
     assert (done.exit_code, why in done.output) == (2 if why else 0, True), done.output
-    assert bool(here) is (not why and words != ("--topology", "h200x8"))
+    assert bool(here) is (not why and words != ("--machine", "h200x8"))
 
 
 def test_what_is_not_understood_is_counted_and_shown_in_one_line_each() -> None:
@@ -288,9 +288,9 @@ def test_what_cannot_be_read_gets_one_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text(text_of(Job()), "utf-8")
     for wrong in (("--ratio", "nan"), ("--ratio", "0"), ("--env", "PATH=/bin"), ("--env", "NCCL_ALGO"),
-                  ("--overlay", "gpu-lost"), ("--topology", "nowhere"), ("--op", "all_of_it")):  # fmt: skip
+                  ("--overlay", "gpu-lost"), ("--machine", "nowhere"), ("--op", "all_of_it")):  # fmt: skip
         refused(USAGE, "parse", str(file), *wrong)
-    refused(USAGE, "parse", str(file), "--topology", "h200x8", "--replay", "h200x8")
+    refused(USAGE, "parse", str(file), "--machine", "h200x8", "--replay", "h200x8")
 
 
 @settings(max_examples=examples(60))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.cli.test_wrong_input import refuses_latin
-from wirewatch.cli import USAGE, run
+from wirewatch.cli import run
+from wirewatch.core.exits import Exit
 
 
 @pytest.mark.parametrize(
@@ -18,15 +19,15 @@ from wirewatch.cli import USAGE, run
 def test_a_refusal_names_the_option(
     arguments: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(arguments) == USAGE
+    assert run(arguments) == Exit.USAGE
     assert capsys.readouterr().err == f"wirewatch: {line}\n"
 
 
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
-        (USAGE, ("advise", "placement", "--nodes", "FILE", "--tp", "4")),
-        (USAGE, ("sweep", "--compare", "FILE", "FILE")),
+        (Exit.USAGE, ("advise", "placement", "--cluster", "FILE", "--tp", "4")),
+        (Exit.USAGE, ("sweep", "--compare", "FILE", "FILE")),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else str(one),
 )

@@ -107,7 +107,7 @@ ROWS = list(rows())
 
 @each(("job", "health", "faults"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_what_the_dumps_of_all_ranks_show(job: FlightJob, health: str, faults: list[Any]) -> None:
-    """The same names as torchfrtrace gives where it gives any; see docs/studies.md."""
+    """The same names as torchfrtrace gives where it gives any; see docs/parse.md."""
     document = judged(job.read())
     found = short(document)
     assert (found[0], sorted(found[1][1:]), found[1][:1]) == (health, sorted(faults[1:]), faults[:1])

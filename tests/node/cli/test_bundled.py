@@ -1,4 +1,4 @@
-"""`wirewatch recordings list` and `wirewatch overlays list`."""
+"""`wirewatch demo recordings` and `wirewatch demo overlays`, and their names of before."""
 
 import json
 

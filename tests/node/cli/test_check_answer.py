@@ -27,8 +27,6 @@ from wirewatch.cli.check.answer import (
     document,
     line,
     nothing,
-    plain,
-    shortened,
 )
 from wirewatch.cli.check.daemon import (
     BusyDaemon,
@@ -40,6 +38,7 @@ from wirewatch.cli.check.daemon import (
     read_health,
 )
 from wirewatch.client import NoAnswer
+from wirewatch.core.answer import plain, shortened
 from wirewatch.core.types import LEVELS, Health, OperatorNote, Unusable
 from wirewatch.core.words import short_span
 from wirewatch.documents.health import (
@@ -461,7 +460,7 @@ findings = st.builds(
     action=texts,
     since=st.floats(0, 2e9),
     id=texts,
-    stage=st.sampled_from(("", "live", "latched", "probation", "acknowledged", "suppressed")),
+    stage=st.sampled_from(("", "live", "latched", "probation", "repaired", "suppressed")),
 )
 grounds = st.builds(
     Grounds,
@@ -520,6 +519,13 @@ def test_the_line_has_the_worst_first(told: Grounds, words: str) -> None:
     assert said(told) == words
 
 
+def test_what_is_not_known_has_its_reason_also_where_that_is_suppressed() -> None:
+    blind = replace(HUSHED, rule="inventory.blind", health="unknown", evidence="no driver", subject={})
+    unknown = decide(Grounds(Health.UNKNOWN, "daemon", suppressed=(HUSHED, blind)), Terms(), 0.0)
+    assert line(unknown).startswith("UNKNOWN: no driver; suppressed until ")
+    assert "no driver" not in line(decide(Grounds(Health.OK, "daemon", suppressed=(blind,)), Terms(), 0.0))
+
+
 def test_what_is_suppressed_is_no_reason() -> None:
     hidden = replace(DOWN, stage="suppressed")
     assert said(Grounds(Health.DEGRADED, "daemon", findings=(hidden, WARM))) == (
@@ -576,9 +582,41 @@ def test_a_line_has_250_bytes_at_most() -> None:
     assert shortened("x" * 251) == "x" * 247 + "…"
 
 
+def order(name: str, at: float = 1.0) -> dict[str, Any]:
+    return {
+        "order": name, "what": f"xid.79 GPU {at:g}", "health": "failed", "by": "ann", "why": "reset",
+        "at": at, "until": 0.0, "undo": "wirewatch findings repaired d1fac7e2 --undo",
+    }  # fmt: skip
+
+
+@each(
+    ("orders", "told"),
+    [
+        ([], "OK; on gpu-17"),
+        ([order("repaired")], "OK; repaired by ann: xid.79 GPU 1; on gpu-17"),
+        (
+            [order("accept"), order("repaired", 2.0)],
+            "OK; repaired by ann: xid.79 GPU 2 and 1 more; on gpu-17",
+        ),
+        (
+            [order("accept", 3.0), order("repaired")],
+            "OK; accepted by ann: xid.79 GPU 3 and 1 more; on gpu-17",
+        ),
+        ([order("suppress")], "OK; on gpu-17"),
+    ],
+)
+def test_an_order_that_opened_the_gate_shows(orders: list[dict[str, Any]], told: str) -> None:
+    """One that suppresses stands in the line by its finding."""
+    grounds = read(replies.health(NOW, "ok", orders=orders, host="gpu-17"))
+    answer = decide(grounds, Terms(), NOW)
+    assert line(answer) == told
+    made = document(answer)
+    assert (made["orders"], made["host"]) == (orders, "gpu-17")
+
+
 @pytest.mark.parametrize("required", [True, False])
 def test_of_a_fresh_probe_nothing_is_said(*, required: bool) -> None:
     probe = SimpleNamespace(fresh=True, no_expectation=[])
-    grounds = SimpleNamespace(suppressed=[], why="", probe=probe)
+    grounds = SimpleNamespace(suppressed=[], orders=[], why="", probe=probe)
     more = vars(module)["_more"](SimpleNamespace(grounds=grounds, required=required), [], None)
     assert list(more) == []

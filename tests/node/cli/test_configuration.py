@@ -17,7 +17,7 @@ from tests.processes import run_wirewatch
 from tests.rows import each
 from wirewatch.catalogue import discover
 from wirewatch.cli import cli, configuration
-from wirewatch.cli.configuration import effective, key_lines, leaves, toml_key, toml_value
+from wirewatch.cli.configuration import effective, is_expert, key_lines, leaves, toml_key, toml_value
 from wirewatch.config import load
 from wirewatch.documents.installed import ConfigValue
 
@@ -30,7 +30,7 @@ hosts = [
   "b",
 ]
 [probe]
-every = 300.0
+probe_interval = "5m"
 pins = { "all_reduce@268435456" = 3.0e11 }
 [policy.nvlink]
 confirm = 4
@@ -38,7 +38,7 @@ error_limits.crc = { events = 10, seconds = 60.0 }
 """
 LINES = {
     ("listen", "hosts"): 3,
-    ("probe", "every"): 8,
+    ("probe", "probe_interval"): 8,
     ("probe", "pins", "all_reduce@268435456"): 9,
     ("policy", "nvlink", "confirm"): 11,
     ("policy", "nvlink", "error_limits", "crc", "events"): 12,
@@ -122,7 +122,7 @@ def test_a_value_of_the_file_has_its_line(file: Path) -> None:
 
 def test_what_is_printed_is_a_configuration_that_gives_the_same(file: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
-    again.write_text(shown("--config", str(file)), "utf-8")
+    again.write_text(shown("--config", str(file), "--all"), "utf-8")
     before, now = (load(one, discover())[0].model_dump() for one in (file, again))
     # What was found out is written down, too.
     before["listen"]["socket"], before["state"]["directory"] = (
@@ -184,8 +184,31 @@ def test_the_document_is_as_its_schema_says(file: Path) -> None:
     assert complaints("wirewatch.config.1", text) == []
     document = json.loads(text)
     assert document["file"] == str(file)
-    found = {"key": "probe.every", "value": 300.0, "origin": "file", "where": f"{file}:8"}
+    found = {"key": "probe.probe_interval", "value": 300.0, "origin": "file", "where": f"{file}:8"}
     assert found in document["values"]
+
+
+def test_keys_for_experts_are_left_out_where_they_are_the_default(file: Path) -> None:
+    plain, every = shown("--config", str(file)), shown("--config", str(file), "--all")
+    kept, whole = ({toml_key(key) for key, _ in leaves(tomllib.loads(text))} for text in (plain, every))
+    left = whole - kept
+    assert left == {key for key in whole if is_expert(key) and key not in kept}
+    assert len(left) > 140
+    # What the file sets holds, whoever tunes it.
+    assert {"policy.nvlink.confirm", "probe.probe_interval", "policy.verdict.fail_on"} <= kept
+    assert {"policy.gpu.confirm", "collectors.xid.interval", "probe.kill_after"} <= left
+    last = plain.splitlines()[-1]
+    assert last == f"# {len(left)} keys for experts at the default: --all prints them too"
+    assert "for experts" not in every
+    assert tomllib.loads(shown("policy.gpu.confirm"))["policy"]["gpu"]["confirm"] == 3
+
+
+def test_times_and_sizes_are_shown_as_people_write_them(file: Path) -> None:
+    shown_ = tomllib.loads(shown("probe", "--config", str(file)))["probe"]
+    assert (shown_["probe_interval"], shown_["fresh"], shown_["free_bytes"]) == ("5m", "2h", "3GiB")
+    assert shown_["bandwidth"] == [["64MiB", 8], ["256MiB", 8], ["512MiB", 5]]
+    document = json.loads(shown("probe", "--config", str(file), "--json"))
+    assert {one["key"]: one["value"] for one in document["values"]}["probe.fresh"] == 7200.0
 
 
 # --- config check
@@ -196,13 +219,22 @@ def test_a_configuration_that_can_be_used(file: Path) -> None:
     assert (done.exit_code, done.output) == (OK, f"{file}: can be used; it sets 6 values\n")
 
 
+def test_a_key_of_before_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "w.toml"
+    path.write_text("[probe]\nevery = 300.0\n", "utf-8")
+    done = run_wirewatch("config", "check", "--config", str(path))
+    said = f"wirewatch: {path}: probe.every is called probe.probe_interval now, and is read as that\n"
+    assert (done.returncode, done.stderr) == (OK, said)
+    assert shown("probe.probe_interval", "--config", str(path)).split("#")[1].strip() == f"file {path}:2"
+
+
 def test_each_fault_is_a_line_with_its_place_and_the_nearest_key(tmp_path: Path) -> None:
     path = tmp_path / "w.toml"
-    path.write_text('[probe]\nevry = 3\njitter = "x"\n[polcy.nvlink]\nconfirm = 1\n', "utf-8")
+    path.write_text('[probe]\nbudgett = 3\njitter = "x"\n[polcy.nvlink]\nconfirm = 1\n', "utf-8")
     done = run_wirewatch("config", "check", "--config", str(path))
     assert (done.returncode, done.stdout) == (CONFIG, "")
     assert done.stderr.splitlines() == [
-        f"wirewatch: {path}:2: unknown key 'probe.evry'; did you mean 'every'?",
+        f"wirewatch: {path}:2: unknown key 'probe.budgett'; did you mean 'budget'?",
         f"wirewatch: {path}:3: probe.jitter: must be a number (unit: share), got 'x'",
         f"wirewatch: {path}:5: unknown key 'polcy'; did you mean 'policy'?",
     ]
@@ -249,7 +281,10 @@ def test_no_file_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ('[probe]\nevry = 3\njitter = "x"\n', [":2: unknown key 'probe.evry'", ":3: probe.jitter"]),
+        (
+            '[probe]\nbudgett = 3\njitter = "x"\n',
+            [":2: unknown key 'probe.budgett'", ":3: probe.jitter"],
+        ),
         ("[policy.probe]\nconfirm = 0", [": policy.probe: must be above 0"]),
         ("[[", [": Invalid initial"]),
         ('[listen]\naddress = "here"', [": listen.address: 'here' is not"]),
@@ -277,14 +312,14 @@ def test_a_key_that_is_none_is_refused() -> None:
 def test_only_what_is_another_value_than_the_default_has_changed(file: Path) -> None:
     text = shown("--changed", "--config", str(file), "--listen", "0.0.0.0:1")
     assert [line.partition(" =")[0] for line in text.splitlines() if line and line[0] != "["] == [
-        "address", "hosts", "every", '"all_reduce@268435456"', "confirm", "events", "seconds",
+        "address", "hosts", "probe_interval", '"all_reduce@268435456"', "confirm", "events", "seconds",
     ]  # fmt: skip
     assert "# option --listen" in text
-    both = json.loads(shown("probe.every", "policy.nvlink.confirm", "--config", str(file), "--json"))
-    assert [one["key"] for one in both["values"]] == ["policy.nvlink.confirm", "probe.every"] or len(
+    both = json.loads(shown("probe.probe_interval", "policy.nvlink.confirm", "--config", str(file), "--json"))
+    assert [one["key"] for one in both["values"]] == ["policy.nvlink.confirm", "probe.probe_interval"] or len(
         both["values"]
     ) == 2  # fmt: skip
-    assert (both["file"], json.loads(shown("probe.every", "--json"))["file"]) == (str(file), "")
+    assert (both["file"], json.loads(shown("probe.probe_interval", "--json"))["file"]) == (str(file), "")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from wirewatch.hw.files import SystemSysfs
 from wirewatch.jobs.explain.evidence import EvidenceSource, JobEvidence, JobGpu, Wall
 from wirewatch.jobs.explain.walls import decide
 
-OK, UNKNOWN, USAGE = 0, 3, 64
+OK, USAGE, NO_ANSWER = 0, 64, 69
 
 
 def document(*jobs: JobEvidence) -> bytes:
@@ -123,7 +123,7 @@ def test_several_jobs_need_a_name(tmp_path: Path, given: list[str], said: str) -
 
 def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
     done = run_wirewatch("explain", "--socket", f"{tmp_path}/none.sock")
-    assert (done.returncode, done.stdout) == (UNKNOWN, "")
+    assert (done.returncode, done.stdout) == (NO_ANSWER, "")
     (line,) = done.stderr.splitlines()
     assert "no such socket; is the daemon running?; only the daemon knows which jobs run" in line
 
@@ -131,7 +131,7 @@ def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"schema": "wirewatch.jobs/1"}', b"[" * 5000, b"\xff"])
 def test_an_answer_that_is_none_is_no_daemon(tmp_path: Path, body: bytes) -> None:
     done = asked(tmp_path, body)
-    assert done.returncode == UNKNOWN
+    assert done.returncode == NO_ANSWER
     (line,) = done.stderr.splitlines()
     assert "not from this version of wirewatch" in line
 

@@ -255,12 +255,13 @@ def test_the_page_begins_with_the_answer(
         because=["this", "that"], doubts=[], advice=["do"],
     )  # fmt: skip
     shown: Any = SimpleNamespace(
-        answer=answer, source=source, sentence="s",
+        answer=answer, source=source, sentence="s", host="gpu-17",
         evidence=SimpleNamespace(settings=(), job=GONE, gpus=[], findings=[], sources=[]),
     )  # fmt: skip
     lines = [" ".join(line.split()) for line in explained.page(shown, 200)]
     assert lines[:2] == ["s", ""]
     assert lines[2].startswith(f"job a job{of}")
+    assert lines[2].endswith("; on gpu-17")
     assert lines[3:] == [f"wall {wall}", "because - this", "- that", "to do - do"]
     assert ("; of" in lines[2]) is bool(of)
 

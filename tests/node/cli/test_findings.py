@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from tests.rows import each
 from wirewatch.cli import findings as module
-from wirewatch.cli.findings import amount, findings, listing
+from wirewatch.cli.findings import amount, findings, listing, short
 
 
 @each(
@@ -34,32 +34,35 @@ def one(stage: str = "live", health: str = "failed", **more: Any) -> dict[str, A
     }  # fmt: skip
 
 
-def listed(*found: dict[str, Any], ready: bool = True, suppressing: bool = True) -> list[str]:
+def listed(*found: dict[str, Any], ready: bool = True) -> list[str]:
     document = {"health": "ok", "job_ready": ready, "findings": list(found)}
-    return listing(document, suppressing=suppressing).splitlines()
+    return listing(document).splitlines()
 
 
-@each(
-    ("found", "ready", "suppressing", "told"),
-    [
-        (one("suppressed"), True, True, True), (one("suppressed", "unknown"), True, True, True),
-        (one("suppressed", "degraded"), True, True, False), (one("live"), True, True, False),
-        (one("suppressed"), False, True, False), (one("suppressed"), True, False, False),
-    ],
-)  # fmt: skip
-def test_whoever_suppresses_a_grave_finding_is_told_that_jobs_start(
-    found: dict[str, Any], *, ready: bool, suppressing: bool, told: bool
-) -> None:
-    first = listed(found, ready=ready, suppressing=suppressing)[0]
-    assert first.startswith("jobs may start on this node while FAILED" if told else "OK, ") or (
-        told and first.startswith("jobs may start on this node while UNKNOWN")
-    )
+def test_an_order_is_answered_with_what_it_did() -> None:
+    document = {"health": "ok", "job_ready": True, "findings": [], "said": "d1 does not count\x1b"}
+    assert listing(document).splitlines() == ["d1 does not count ", "OK, the next job may start"]
+
+
+@each(("count", "lines"), [(0, 1), (1, 3), (13, 15), (14, 15), (40, 15)])
+def test_without_explain_there_are_fifteen_lines(count: int, lines: int) -> None:
+    said = {"by": "ann", "at": 3600.0, "why": "looking"}
+    found = [one(evidence="x" * 200, acknowledged=said) for _ in range(count)]
+    document = {"health": "failed", "job_ready": False, "findings": found, "host": "gpu-17"}
+    shown = short(document).splitlines()
+    assert len(shown) == lines
+    assert shown[0].endswith("; on gpu-17")
+    assert max(map(len, shown[1:]), default=0) <= 110
+    if count:
+        assert shown[1].endswith("…; seen by ann")
+        assert shown[-1].endswith("all about each: `wirewatch findings list --explain`")
+        assert (f"{count - 13} more" in shown[-1]) is (count > 13)
 
 
 def test_a_finding_takes_a_line_for_each_part() -> None:
     said = {"by": "ann", "at": 3600.0, "why": "airflow"}
     lines = listed(one("live", times=3), one("suppressed", suppressed=said), ready=False)
-    assert lines[0] == "OK, no job may start"
+    assert lines[0].startswith("OK, no job may start: nvlink.link_down GPU 2: 17 of 18 links. Next: ")
     assert lines[2].endswith("live, 3 times  since 1970-01-01 00:01:00Z")
     assert "\x1b" not in "".join(lines)
     assert (
@@ -81,7 +84,7 @@ def test_a_finding_takes_a_line_for_each_part() -> None:
 )  # fmt: skip
 def test_an_order_that_cannot_be_given_is_said(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(findings, words)
-    assert (done.exit_code != 0, said in done.output) == (True, True)
+    assert (done.exit_code != 0, said in f"{done.output}{done.exception}") == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +141,17 @@ def test_numbers_stand_beside_those_of_the_peers_and_zeros_in_short() -> None:
     ]
 
 
+DONE = {"health": "ok", "job_ready": True, "findings": []}
+
+
 def test_an_order_names_its_giver(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    monkeypatch.setattr(module, "order", lambda *asked: given.append(asked))
+
+    def order(*asked: Any) -> dict[str, Any]:
+        given.append(asked)
+        return DONE
+
+    monkeypatch.setattr(module, "order", order)
     monkeypatch.setattr(module, "user", lambda: "ann")
     for by in (None, "bob"):
         vars(module)["_order"](None, "/run/w.sock", "d1", "ack", {"why": "x"}, by)

@@ -10,7 +10,7 @@ from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
 
-OK, FAILED, USAGE, INTERNAL = 0, 2, 64, 70
+OK, FAILED, USAGE, NO_ANSWER = 0, 2, 64, 69
 DOWN = 'about = "a link is down"\n[[change]]\nport = "nvml"\nmatch = "gpu2/Field(165,7)"\nset = 0\n'
 
 
@@ -91,5 +91,5 @@ def test_over_http_an_unknown_id_is_not_found(daemon: Daemon) -> None:
 
 def test_nobody_there_is_one_line(tmp_path: Path) -> None:
     code, output, error = show(tmp_path, "00000000")
-    assert (code, output, error.count("\n")) == (INTERNAL, "", 1)
+    assert (code, output, error.count("\n")) == (NO_ANSWER, "", 1)
     assert str(tmp_path) in error

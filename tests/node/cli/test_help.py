@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -22,6 +22,13 @@ from wirewatch.hw.recording import bundled_names
 
 OK, USAGE, CONFIG = 0, 64, 78
 WIDTH = 80
+HIDDEN = (("prober",), ("fleet", "peer"), ("fleet", "tell"), ("overlays",), ("recordings",))
+"""Commands that no list has: machines call them, or they are names of before."""
+ALONE: Mapping[tuple[str, ...], tuple[str, ...] | None] = {
+    ("demo",): None, ("findings",): ("list",), ("topology",): ("show",), ("overlays",): ("list",),
+    ("recordings",): ("list",),
+}  # fmt: skip
+"""Groups that answer alone, each with the command that answers; None: the group itself."""
 
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -35,7 +42,19 @@ def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], 
             yield from commands(command, *path, name)
 
 
-EVERY = dict(commands(cli))
+def called(words: Sequence[str]) -> tuple[click.Command, list[str]]:
+    """The command that words name, and the words after its name."""
+    found: click.Command = cli
+    rest = list(words)
+    while isinstance(found, click.Group):
+        following = found.get_command(click.Context(found), rest[0]) if rest else None
+        if following is None:
+            break
+        found, rest = following, rest[1:]
+    return found, rest
+
+
+EVERY = dict(commands(cli)) | {words: called(words)[0] for words in HIDDEN}
 LEAVES = {words: one for words, one in EVERY.items() if not isinstance(one, click.Group)}
 GROUPS = {words: one for words, one in EVERY.items() if isinstance(one, click.Group)} | {(): cli}
 
@@ -54,10 +73,38 @@ def test_help_fits_a_terminal_and_is_not_cut_off(words: tuple[str, ...]) -> None
     assert "..." not in listed
 
 
-@pytest.mark.parametrize("words", GROUPS, ids=" ".join)
+@pytest.mark.parametrize("words", sorted(set(GROUPS) - set(ALONE)), ids=" ".join)
 def test_a_group_alone_shows_its_help_and_ends_well(words: tuple[str, ...]) -> None:
     alone, asked = (CliRunner().invoke(cli, [*words, *more]) for more in ((), ("--help",)))
     assert (alone.exit_code, alone.output) == (OK, asked.output)
+
+
+@pytest.mark.parametrize("words", [words for words, one in ALONE.items() if one], ids=" ".join)
+def test_a_group_that_lists_or_shows_answers_alone(words: tuple[str, ...]) -> None:
+    """Without a daemon the answer is why there is none; options of the command that answers are taken."""
+    for more in ((), ("--json",)) if words != ("topology",) else ((), ("--replay", "h200x4-idle")):
+        alone, whole = (CliRunner().invoke(cli, [*words, *own, *more]) for own in ((), ALONE[words] or ()))
+        assert (alone.exit_code, alone.output) == (whole.exit_code, whole.output)
+        assert "Usage:" not in alone.output
+
+
+def test_hidden_commands_are_in_no_list_and_answer_all_the_same() -> None:
+    listed = CliRunner().invoke(cli, ["--help"]).output + CliRunner().invoke(cli, ["fleet", "--help"]).output
+    for *_, name in HIDDEN:
+        assert f"\n  {name} " not in listed
+    for name, more in (("recordings", ()), ("overlays", ("nvlink",))):
+        now, before = (CliRunner().invoke(cli, [*words, *more]) for words in (("demo", name), (name, "list")))
+        assert (before.exit_code, before.output) == (OK, now.output)
+
+
+def test_the_demo_is_a_command_with_commands() -> None:
+    text = CliRunner().invoke(cli, ["demo", "--help"]).output
+    assert " demo [OPTIONS] [FAULT]\n" in text
+    assert "--here" in text
+    assert "\n  recordings " in text
+    assert "\n  run " not in text
+    assert completed("demo", "rec")[0] == "recordings"
+    assert "--listen" in completed("demo", "--l")
 
 
 @pytest.mark.parametrize("words", GROUPS, ids=" ".join)
@@ -105,16 +152,6 @@ def calls(line: str) -> Iterator[list[str]]:
             call.append(word)
 
 
-def called(words: list[str]) -> tuple[click.Command, list[str]]:
-    command, rest = cli, list(words)
-    found: click.Command = command
-    while isinstance(found, click.Group):
-        following = found.get_command(click.Context(found), rest[0])
-        assert following is not None, rest
-        found, rest = following, rest[1:]
-    return found, rest
-
-
 # --- slips
 
 
@@ -128,10 +165,10 @@ def called(words: list[str]) -> tuple[click.Command, list[str]]:
         (("check", "--sokcet", "x"), USAGE, "Did you mean '--socket'?"),
         (("demo", "nvlink-link-dwn"), CONFIG, "did you mean 'nvlink-link-down'"),
         (("check", "--replay", "demo-dgx-h20"), CONFIG, "did you mean 'demo-dgx-h200'?"),
-        (("check", "--replay", "zzz"), CONFIG, "`wirewatch recordings list`"),
-        (("demo", "qqqq"), CONFIG, "`wirewatch overlays list`"),
+        (("check", "--replay", "zzz"), CONFIG, "`wirewatch demo recordings`"),
+        (("demo", "qqqq"), CONFIG, "`wirewatch demo overlays`"),
         (("overlays", "list", "qqqq"), USAGE, "none of"),
-        (("demo", ""), CONFIG, "`wirewatch overlays list`"),
+        (("demo", ""), CONFIG, "`wirewatch demo overlays`"),
         (("completion",), USAGE, "Choose from: bash, zsh, fish"),
     ],
 )
@@ -165,7 +202,7 @@ def completed(*words: str) -> list[str]:
 
 
 def test_commands_options_recordings_and_faults_are_completed() -> None:
-    assert completed("") == sorted({*COMMANDS, *added()})
+    assert completed("") == sorted(name for name, one in {**COMMANDS, **added()}.items() if not one.hidden)
     assert completed("topology", "") == ["accept", "baseline", "diff", "expect", "show"]
     assert completed("check", "--overlay", "nvlink-") == [
         name for name in bundled_overlays() if name.startswith("nvlink-")

@@ -22,8 +22,8 @@ from wirewatch import config
 from wirewatch.catalogue import components
 from wirewatch.cli.check.daemon import daemon_address
 from wirewatch.cli.jobs.explain import cpu_seconds, selected
-from wirewatch.cli.options import Duration, owner
-from wirewatch.cli.probe import Primitive, Size, Switches
+from wirewatch.cli.options import Duration, Size, owner
+from wirewatch.cli.probe import Primitive, Switches
 from wirewatch.core.hostlist import HostlistError, expanded
 from wirewatch.core.ports import Answer
 from wirewatch.core.probe import PRIMITIVES, Plan, decode_plan, encode_plan
@@ -174,7 +174,11 @@ PARSERS = {
     ),
     "hostlist": Parser(expanded, ("gpu[001-016,020],a.b", "r[1-2]n[01-02]"), (HostlistError,)),
     "hcas": Parser(lambda text: allows_hca(text, "mlx5_0", 1), ("^=mlx5_0:1,mlx5_1", "mlx5")),
-    "size": Parser(lambda text: Size().convert(text, None, None), ("256M", "1G"), (click.BadParameter,)),
+    "size": Parser(
+        lambda text: Size(4).convert(text, None, None),
+        ("256M", "1GiB", "4KB", "1.5G", "8 B"),
+        (click.BadParameter,),
+    ),
     "watchdog": Parser(of_variable("WATCHDOG_USEC"), ("30000000",)),
     "watchdog pid": Parser(of_variable("WATCHDOG_PID", WATCHDOG_USEC="5"), ("77",)),
     "web": Parser(lambda text: parse(text, Path("web.yml")), (WEB,), (WebConfigError,)),

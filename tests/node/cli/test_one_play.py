@@ -10,7 +10,7 @@ from tests.processes import run_wirewatch
 from wirewatch.hw.recording import bundled_names
 
 NO_JOB = 64
-QUIET = frozenset({"acknowledged", "suppressed"})
+QUIET = frozenset({"repaired", "suppressed"})
 DEMO = "demo-dgx-h200"
 FAULTS = ("nvlink-link-down", "job-hang-stopped", "gpu-busy")
 PLAYS = [(name, ()) for name in bundled_names()] + [(DEMO, ("--overlay", fault)) for fault in FAULTS]

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.node.cli.test_help import LEAVES, USAGE
 from tests.rows import each
 from wirewatch.cli import run
-from wirewatch.cli.options import UNITS, Date, Duration, FiniteNumber, WholeNumber
+from wirewatch.cli.options import Date, Duration, FiniteNumber, WholeNumber
+from wirewatch.core.amounts import TIMES
 
 
 def seconds(text: str) -> float:
@@ -112,9 +113,9 @@ def test_a_refusal_names_the_option(
     assert capsys.readouterr().err == f"wirewatch: {line}\n"
 
 
-@given(st.integers(0, 10**9), st.sampled_from(sorted(UNITS)))
+@given(st.integers(0, 10**9), st.sampled_from(sorted(TIMES)))
 def test_whole_numbers_of_a_unit(number: int, unit: str) -> None:
-    assert seconds(f"{number}{unit}") == number * UNITS[unit]
+    assert seconds(f"{number}{unit}") == number * TIMES[unit]
 
 
 @given(st.text(max_size=12))

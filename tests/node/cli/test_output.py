@@ -43,11 +43,11 @@ def test_a_message_of_the_log_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     before, root.handlers = root.handlers, []
     try:
         log_to_stderr(verbose=False)
-        logging.getLogger("a").warning("name=%s", "x\n2026-01-01 INFO all is well\x1b[2J")
+        logging.getLogger("a").error("name=%s", "x\n2026-01-01 INFO all is well\x1b[2J")
     finally:
         root.handlers = before
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("WARNING a: name=x 2026-01-01 INFO all is well [2J")
+    assert line.endswith("ERROR a: name=x 2026-01-01 INFO all is well [2J")
 
 
 def test_a_hostile_kernel_log_reaches_neither_terminal_nor_log(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.node.probe.recordings import Change, with_probe
 from tests.patience import HANGS
 from tests.processes import Process, run_wirewatch
 from tests.rows import each
-from wirewatch.cli.probe import Size
+from wirewatch.cli.options import Size
 
 OK, DEGRADED, FAILED, UNKNOWN = 0, 1, 2, 3
 INTERNAL = 70
@@ -188,7 +188,7 @@ def test_with_no_driver_it_is_unknown_and_keeps_its_state_where_it_is_reported(t
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--size", "1.5G"), "'1.5G' is not a size: a multiple of 4 bytes, such as 256M"),
+        (("--size", "1.5X"), "'1.5X' is not a size: a multiple of 4 bytes, such as 16KiB"),
         (("--op", "allgather"), "allgather"),
         (("--owner", "slurm:"), " is neither slurm:ID nor pod:UID"),
         (("--owner", "user:7"), " is neither slurm:ID nor pod:UID"),
@@ -201,22 +201,33 @@ def test_wrong_usage_is_reported_in_one_line(arguments: tuple[str, ...], words: 
 
 @each(
     ("text", "size"),
-    [("4", 4), ("8", 8), ("1k", 1024), ("256M", 256 << 20), ("2G", 2 << 30), ("007K", 7 << 10)],
+    [
+        ("4", 4),
+        ("8", 8),
+        ("1k", 1024),
+        ("256M", 256 << 20),
+        ("2G", 2 << 30),
+        ("007K", 7 << 10),
+        ("1.5G", 3 << 29),
+        ("1 M", 1 << 20),
+        ("4KB", 4000),
+        ("64MiB", 64 << 20),
+    ],
 )
-def test_sizes_are_bytes_or_powers_of_1024(text: str, size: int) -> None:
-    assert Size().convert(text, None, None) == size
+def test_sizes_have_the_grammar_of_the_configuration(text: str, size: int) -> None:
+    assert Size(4).convert(text, None, None) == size
 
 
-@each("text", ["", "0", "3", "-8", "M", "1.5G", "64T", "1 M", "0G", "1MM", "0x10", "4²"])
+@each("text", ["", "0", "3", "-8", "M", "2000T", "0G", "1MM", "4KBit", "0x10", "4²"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="not a size"):
-        Size().convert(text, None, None)
+        Size(4).convert(text, None, None)
 
 
 @given(st.text())
 def test_any_text_is_a_size_or_refused(text: str) -> None:
     try:
-        assert Size().convert(text, None, None) % 4 == 0
+        assert Size(4).convert(text, None, None) % 4 == 0
     except click.BadParameter:
         return
 

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from wirewatch import cli as package
-from wirewatch.cli import CONFIG, INTERNAL, USAGE, run
+from wirewatch.cli import run
 from wirewatch.cli.groups import examples
+from wirewatch.core.exits import Exit
 from wirewatch.core.types import Unusable
 from wirewatch.signals import SIGNALS
 
@@ -31,16 +32,24 @@ def ended(patch: pytest.MonkeyPatch, error: BaseException | None, code: int | No
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (Unusable("no such file"), CONFIG, "wirewatch: no such file\n"),
-        (click.UsageError("give\n  one"), USAGE, "wirewatch: give one\n"),
-        (click.BadParameter("no size.", param=SIZE), USAGE, "wirewatch: --size: no size\n"),
-        (click.BadParameter("no name...", param=NAME), USAGE, "wirewatch: NAME: no name...\n"),
-        (click.BadParameter("no name"), USAGE, "wirewatch: Invalid value: no name\n"),
-        (click.MissingParameter(param=SIZE), USAGE, "wirewatch: Missing option '--size'.\n"),
-        (click.Abort(), INTERNAL, ""),
-        (SystemExit(1), INTERNAL, ""),
-        (OSError(errno.ENOSPC, "no space", "/x"), INTERNAL, "wirewatch: /x cannot be written: no space\n"),
-        (OSError(errno.EDQUOT, "no quota"), INTERNAL, "wirewatch: the output cannot be written: no quota\n"),
+        (Unusable("no such file"), Exit.CONFIG, "wirewatch: no such file\n"),
+        (click.UsageError("give\n  one"), Exit.USAGE, "wirewatch: give one\n"),
+        (click.BadParameter("no size.", param=SIZE), Exit.USAGE, "wirewatch: --size: no size\n"),
+        (click.BadParameter("no name...", param=NAME), Exit.USAGE, "wirewatch: NAME: no name...\n"),
+        (click.BadParameter("no name"), Exit.USAGE, "wirewatch: Invalid value: no name\n"),
+        (click.MissingParameter(param=SIZE), Exit.USAGE, "wirewatch: Missing option '--size'.\n"),
+        (click.Abort(), Exit.INTERNAL, ""),
+        (SystemExit(1), Exit.INTERNAL, ""),
+        (
+            OSError(errno.ENOSPC, "no space", "/x"),
+            Exit.INTERNAL,
+            "wirewatch: /x cannot be written: no space\n",
+        ),
+        (
+            OSError(errno.EDQUOT, "no quota"),
+            Exit.INTERNAL,
+            "wirewatch: the output cannot be written: no quota\n",
+        ),
     ],
 )
 def test_what_ends_a_command_is_one_line(
@@ -60,7 +69,7 @@ def test_a_bug_is_logged_unless_a_signal_ended_the_command(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, *, raised: bool
 ) -> None:
     monkeypatch.setattr(SIGNALS, "raised", raised)
-    assert ended(monkeypatch, error) == INTERNAL
+    assert ended(monkeypatch, error) == Exit.INTERNAL
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == (
         [] if raised else [(logging.ERROR, "this is a bug of wirewatch")]
     )

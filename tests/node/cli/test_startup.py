@@ -57,7 +57,8 @@ def test_every_command_of_the_table_is_there_and_says_what_it_does(name: str) ->
 def test_the_help_lists_them_all() -> None:
     done = subprocess.run([*MODULE, "--help"], capture_output=True, text=True, check=True)
     listed = done.stdout.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in listed if line[2:3].isalpha()] == sorted({*COMMANDS, *added()})
+    shown = sorted(name for name, one in {**COMMANDS, **added()}.items() if not one.hidden)
+    assert [line.split()[0] for line in listed if line[2:3].isalpha()] == shown
 
 
 def test_a_check_by_the_daemons_word_imports_nothing_heavy() -> None:

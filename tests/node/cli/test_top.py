@@ -28,12 +28,12 @@ from wirewatch.cli.jobs import top as module
 from wirewatch.cli.jobs.topapp import TopApp
 from wirewatch.cli.jobs.topprocesses import HostProcess, HostProcesses, host_processes
 from wirewatch.cli.jobs.topview import ORDERS, SORTS, LinkRates, TopChoice, help_lines, view
-from wirewatch.core.types import Absent, Why
+from wirewatch.core.types import Absent, Unanswered, Why
 from wirewatch.core.words import utc
 from wirewatch.documents.status import NodeSnapshot
 from wirewatch.hw.files import SystemSysfs
 
-OK, UNKNOWN, USAGE = 0, 3, 64
+OK, FAILED, USAGE, NO_ANSWER = 0, 2, 64, 69
 WIDTH, TALL = 80, 24
 _TEXT = re.compile(r'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]* clip-path="[^"]*">([^<]*)</text>')
 
@@ -389,7 +389,7 @@ def test_the_daemon_s_node_is_printed_once(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (OK, "")
     assert "pid:4711" in done.stdout
     gone = run_wirewatch("top", "--socket", path)
-    assert (gone.returncode, gone.stdout) == (UNKNOWN, "")
+    assert (gone.returncode, gone.stdout) == (NO_ANSWER, "")
     assert len(gone.stderr.splitlines()) == 1
 
 
@@ -424,13 +424,15 @@ class Terminal:
 
         patch.setattr(module, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: terminal)))
         patch.setattr(module, "find_spec", lambda _: textual or None)
-        patch.setattr(module, "played_once", lambda source: f"played {source.film}")
+        patch.setattr(module, "played_once", lambda source: (f"played {source.film}", shot))
         patch.setattr(module, "filmed", lambda source, _: lambda: shot if source.film else "no film")
         patch.setattr(module, "asking", lambda socket, _: lambda: "no answer" if socket == "gone" else shot)
         patch.setattr("wirewatch.cli.jobs.topapp.TopApp", App)
 
     def run(self, *words: str) -> tuple[int, str]:
         done = CliRunner().invoke(module.top, words)
+        if isinstance(done.exception, Unanswered):
+            return NO_ANSWER, str(done.exception)
         return done.exit_code, done.output
 
 
@@ -439,12 +441,12 @@ class Terminal:
     [
         (("--overlay", "gpu-busy"), False, 2, "give --replay too"),
         (("--replay", "r", "--socket", "s"), False, 2, "either --replay or --socket"),
-        (("--replay", "r", "--overlay", "gpu-busy"), False, 0, "played False"),
-        (("--replay", "r", "--once"), True, 0, "played False"),
-        (("--once",), True, 0, "wirewatch: FAILED, no job may start"),
-        (("--socket", "s"), False, 0, "wirewatch: FAILED, no job may start"),
-        (("--socket", "gone"), False, UNKNOWN, "wirewatch: no answer"),
-        (("--socket", "gone"), True, UNKNOWN, "wirewatch: no answer"),
+        (("--replay", "r", "--overlay", "gpu-busy"), False, FAILED, "played False"),
+        (("--replay", "r", "--once"), True, FAILED, "played False"),
+        (("--once",), True, FAILED, "wirewatch: FAILED, no job may start"),
+        (("--socket", "s"), False, FAILED, "wirewatch: FAILED, no job may start"),
+        (("--socket", "gone"), False, NO_ANSWER, "no answer"),
+        (("--socket", "gone"), True, NO_ANSWER, "no answer"),
     ],
 )
 def test_what_is_printed_once(
@@ -467,8 +469,8 @@ def test_a_terminal_shows_it_live(monkeypatch: pytest.MonkeyPatch, given: Sequen
     assert (shown[1:], ran) == ((True, 3.0), "ran")
     without = Terminal(monkeypatch, terminal=True, textual=False)
     code, out = without.run(*given)
-    assert (code, "pip install 'wirewatch[top]'" in out) == (2, True)
-    assert without.run(*given, "--once")[0] == 0
+    assert (code, "pip install 'textual>=8.0'" in out) == (FAILED, True)
+    assert without.run(*given, "--once")[0] == FAILED
 
 
 @pytest.mark.parametrize("wrong", ["state", "findings", "jobs", ""])
@@ -579,9 +581,9 @@ def test_in_a_terminal_it_is_live_and_q_ends_it(variables: Mapping[str, str]) ->
     assert not (variables and coloured)
 
 
-def test_without_textual_one_line_says_what_to_install() -> None:
+def test_without_textual_it_is_printed_once_and_one_line_says_what_to_install() -> None:
     hidden = f"import sys; sys.modules['textual'] = None; {RUN.partition('; ')[2]}"
     code, out = in_terminal(hidden.replace("from wirewatch", "import sys; from wirewatch", 1), b"")
-    assert code == USAGE
-    assert b"pip install 'wirewatch[top]'" in out
-    assert out.count(b"\n") == 1
+    assert code == OK
+    assert b"pip install 'textual>=8.0'" in out.splitlines()[0]
+    assert b"18/18" in out

@@ -12,7 +12,7 @@ from tests.node.cli.schemas import complaints
 from tests.node.daemon.process import FAST, Daemon
 from tests.processes import run_wirewatch
 
-OK, DEGRADED, FAILED, USAGE, CONFIG = 0, 1, 2, 64, 78
+OK, DEGRADED, FAILED, USAGE, NO_ANSWER = 0, 1, 2, 64, 69
 DEMO = "demo-dgx-h200"
 DOWN = 'about = "links are down"\n[[change]]\nport = "nvml"\nmatch = "gpu2/Field(165,[67])"\nset = 0\n'
 
@@ -90,7 +90,7 @@ def test_the_daemon_is_asked(folder: Path) -> None:
 
 def test_a_socket_that_was_named_must_answer(tmp_path: Path) -> None:
     done = topology("show", "--socket", f"{tmp_path}/none.sock")
-    assert done.returncode == CONFIG
+    assert done.returncode == NO_ANSWER
     assert done.stderr == f"wirewatch: {tmp_path}/none.sock: no such socket; is the daemon running?\n"
 
 

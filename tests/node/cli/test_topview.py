@@ -156,7 +156,7 @@ def test_gpus_stand_by_their_numbers_and_those_without_one_last() -> None:
     ("source", "stages", "text"),
     [
         ("live", (), "wirewatch: FAILED, no job may start; 0 jobs, 0 findings"),
-        ("replay", ("live", "acknowledged", "suppressed"),
+        ("replay", ("live", "repaired", "suppressed"),
          "wirewatch, replay: FAILED, no job may start; 0 jobs, 1 finding"),
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ from wirewatch.catalogue import discover
 from wirewatch.config import ConfigError, load
 from wirewatch.hw.recording import BUNDLED, MANIFEST, MOMENTS
 
-USAGE, INTERNAL, CONFIG = 64, 70, 78
+USAGE, NO_ANSWER, CONFIG = 64, 69, 78
 REPLAY = ("serve", "--replay", "h200x8")
 
 
@@ -38,7 +38,7 @@ def refused(code: int, *arguments: str) -> str:
     [
         ("speling = 1", "unknown key 'speling'"),
         ("[listen]\nadress = 'x'", "unknown key 'listen.adress'"),
-        ("[collectors.nvlink]\ninterval = '15'", "collectors.nvlink.interval"),
+        ("[collectors.nvlink]\ninterval = '15x'", "collectors.nvlink.interval"),
         ("[collectors.gpu]\ninterval = 0", "must be above 0"),
         ("[collectors.nolink]\ninterval = 1", "unknown key 'collectors.nolink'"),
         ("[policy.nvlink]\nconfirm = 2.5", "policy.nvlink.confirm"),
@@ -48,9 +48,12 @@ def refused(code: int, *arguments: str) -> str:
         ("[page]\nrunbok = ''", "unknown key 'page.runbok'"),
         ("[expect]\ngpus = 2020-01-01", "dates and times"),
         ("[policy.probe]\nconfirm = 0", "policy.probe: must be above 0: 'confirm'"),
-        ("[probe]\nevery = nan", "probe: must be above 0: 'every', got nan (unit: seconds)"),
+        (
+            "[probe]\nprobe_interval = nan",
+            "probe: must be above 0: 'probe_interval', got nan (unit: seconds)",
+        ),
         ("[probe]\nevry = 60.0", "unknown key 'probe.evry'"),
-        ("[probe]\nevery = '60'", "probe.every"),
+        ("[probe]\nprobe_interval = '60x'", "probe.probe_interval"),
         ("[probe]\nengine = 'mpi'", "probe.engine"),
         ("[probe]\nbandwidth = [[4]]", "probe.bandwidth.0"),
         ("[policy.probe]\nratioo = 0.7", "unknown key 'policy.probe.ratioo'"),
@@ -79,7 +82,7 @@ def refused(code: int, *arguments: str) -> str:
         ("[probe.pins]\nall_reduce = 'x'", "all_reduce: must be a number (unit: bytes/s), got 'x'"),
         (
             "[policy.nvlink.error_limits.crc]\nevents = 1\nseconds = 'x'",
-            "must be a number (unit: seconds), got",
+            "must be a time such as '10m', or a number (unit: seconds), got",
         ),
         ("[policy.nvlink.error_limits.crc]\nseconds = 1.0", "error_limits.crc.events: is missing"),
         ("[kubernetes]\ncondition_heartbeat = 5.0", "must be 60 or more (unit: seconds), got 5.0"),
@@ -190,7 +193,7 @@ def test_a_wrong_configuration_is_reported_by_the_command_as_by_its_reader(tmp_p
         ("ops = ['all_reduce', 'all_reduce']", ("ops are all_reduce", "'all_reduce'")),
         ("ops = []", ("ops are all_reduce", "'none'")),
         ("interval = 0.0", ("must be above 0: ", "(unit: seconds)", "'interval'")),
-        ("every = -1.0", ("must be above 0: ", "(unit: seconds)", "'every'")),
+        ("every = -1.0", ("must be above 0: ", "(unit: seconds)", "'probe_interval'")),
         ("kill_after = 0.0", ("must be above 0: ", "(unit: seconds)", "'kill_after'")),
         ("fresh = 0.0", ("must be above 0: ", "(unit: seconds)", "'fresh'")),
         ("deadline = 0.0", ("must be above 0: ", "(unit: seconds)", "'deadline'")),
@@ -339,13 +342,13 @@ def test_a_socket_that_cannot_be_one(tmp_path: Path, name: str, told: str) -> No
     line = refused(CONFIG, *REPLAY, "--listen", "127.0.0.1:0", "--socket", path)
     assert line.startswith(f"wirewatch: cannot listen on {path}: ")
     assert told in line
-    assert told in refused(INTERNAL, "findings", "list", "--socket", path)
+    assert told in refused(NO_ANSWER, "findings", "list", "--socket", path)
     assert (tmp_path / "file").read_text("utf-8") == "kept"
 
 
 @pytest.mark.parametrize("command", [("findings", "list"), ("topology", "diff")])
 def test_no_socket_at_all(command: tuple[str, ...]) -> None:
-    assert refused(INTERNAL, *command, "--socket", "") == "wirewatch: no socket is named"
+    assert refused(NO_ANSWER, *command, "--socket", "") == "wirewatch: no socket is named"
 
 
 @pytest.mark.parametrize(

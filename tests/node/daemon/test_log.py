@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from tests.node.hw.children import until
 from tests.patience import HANGS
 from tests.rows import each
+from wirewatch.cli.output import log_as_daemon
 from wirewatch.daemon import log as logs
 from wirewatch.daemon.log import (
     BYTES,
@@ -167,7 +168,7 @@ def test_a_reader_that_is_gone_costs_nothing_but_the_messages() -> None:
 
 @contextmanager
 def standard_error() -> Iterator[int]:
-    """A pipe as the standard error that is logged to, with the log as commands set it up."""
+    """A pipe as the standard error that is logged to, with the log as a daemon sets it up."""
     root, hooks = logging.getLogger(), (threading.excepthook, sys.unraisablehook, sys.stderr)
     before, root.handlers = root.handlers, []
     reading, writing = os.pipe()
@@ -176,6 +177,7 @@ def standard_error() -> Iterator[int]:
         logging.captureWarnings(capture=False)
         with open(writing, "w", buffering=1) as sys.stderr:  # noqa: PTH123
             logs.log_to_stderr(verbose=False)
+            log_as_daemon()
             sys.unraisablehook = SIGNALS.unraisable
             yield reading
     finally:
@@ -406,15 +408,18 @@ def test_what_was_left_out_of_silent_kinds_is_said_with_any_message_and_the_log_
     assert free == [True]
 
 
-@pytest.mark.parametrize(("verbose", "level"), [(True, logging.DEBUG), (False, logging.INFO)])
+@pytest.mark.parametrize(("verbose", "level"), [(True, logging.DEBUG), (False, logging.ERROR)])
 def test_details_are_logged_on_demand(*, verbose: bool, level: int) -> None:
     root = logging.getLogger()
     before = root.level
     try:
         with standard_error():
             root.handlers = []
+            root.setLevel(logging.WARNING)
             logs.log_to_stderr(verbose=verbose)
             assert root.level == level
+            log_as_daemon()
+            assert root.level == min(level, logging.INFO)
     finally:
         root.setLevel(before)
 

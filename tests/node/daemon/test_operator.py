@@ -13,17 +13,20 @@ from tests.rows import each
 from tests.support import EPOCH, Node, StillClock
 from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.pairs import Measure, PartKind, Way
-from wirewatch.core.types import Absent, Failed, Why
+from wirewatch.core.types import Absent, Failed, Health, Why
 from wirewatch.daemon import operator, pairsresult
 from wirewatch.daemon.baselines import BaselineStore
 from wirewatch.daemon.board import Board
-from wirewatch.daemon.operator import EARLY, FindingOrders, TopologyOrders
+from wirewatch.daemon.operator import FindingOrders, TopologyOrders
 from wirewatch.daemon.pairsresult import PairsOrders, PairsResultStore
 from wirewatch.documents.drift import AcceptOrder
+from wirewatch.documents.judged import gate_orders
 from wirewatch.documents.pairsorder import PairsOrder
 from wirewatch.server.control import FindingOrder
+from wirewatch.verdict.drift.baseline import NOT_POLLED
+from wirewatch.verdict.drift.change import severity
 from wirewatch.verdict.drift.component import DriftMemory
-from wirewatch.verdict.drift.watch import name_of, standing
+from wirewatch.verdict.drift.watch import DriftPolicy, DriftWatch, fold_drift, name_of, standing
 from wirewatch.verdict.orders import OrderError
 from wirewatch.verdict.pairs import NAME as PAIRS
 from wirewatch.verdict.pairs import HeldResult, PairsLoss, PairsMemory, PairsPart, PairsResult
@@ -95,18 +98,18 @@ def test_a_topology_is_accepted_as_it_is_read_after_the_order(well: Node) -> Non
 def test_a_fault_speaks_against_it_unless_it_is_meant(broken: Node) -> None:
     orders = Orders(broken)
     assert "nvlink.link_down" in orders.accept()
-    assert orders.accept().endswith("if it was meant, order it with --yes")
+    assert orders.accept().endswith("if it is meant, order it with --yes")
     assert (orders.store.baseline, orders.done) == (None, ["drift", "drift"])
     assert orders.accept(replace(ALL, yes=True)) == ""
 
 
-@pytest.mark.parametrize(("count", "more"), [(3, ""), (4, "; and 1 more")])
+@pytest.mark.parametrize(("count", "more"), [(3, ""), (4, " and 1 more")])
 def test_three_doubts_are_named_and_the_others_counted(well: Node, count: int, more: str) -> None:
     memory = well.state.components["drift"].memory
     assert isinstance(memory, DriftMemory)
     doubts = tuple(f"doubt {n}" for n in range(count))
     told = Orders(well, memory=replace(memory, doubts=doubts)).accept()
-    assert told == f"doubt 0; doubt 1; doubt 2{more}: if it was meant, order it with --yes"
+    assert told.startswith(f"doubt 0, doubt 1, doubt 2{more}; with this order what the node lacks now keeps")
 
 
 def test_one_change_is_accepted_by_its_name_whatever_else_is_wrong(well: Node, broken: Node) -> None:
@@ -126,6 +129,68 @@ def test_one_change_is_accepted_by_its_name_whatever_else_is_wrong(well: Node, b
         order = replace(ALL, change=name_of(one.change), yes=True)
         assert held.accept(order) == ""
     assert "forget" not in held.done
+
+
+def lacking(well: Node, broken: Node) -> Orders:
+    """Orders about a node that lost a link since its baseline."""
+    first = Orders(well)
+    assert first.accept() == ""
+    baseline, memory = first.store.baseline, broken.state.components["drift"].memory
+    assert isinstance(memory, DriftMemory)
+    assert baseline is not None
+    assert memory.watch.graph is not None
+    watch = DriftWatch()
+    for _ in range(2):
+        watch, _ = fold_drift(watch, baseline, memory.watch.graph, EPOCH, (), DriftPolicy())
+    held = Orders(broken, memory=DriftMemory(watch, baseline, baseline))
+    assert held.store.put(baseline, None)
+    return held
+
+
+def accepted(orders: Orders) -> list[tuple[str, str]]:
+    """The orders of `topology accept` that `check` would show, each with what takes it back."""
+    component = orders.board.node.state.components["drift"]
+    assert isinstance(component.memory, DriftMemory)
+    memory = replace(component.memory, baseline=orders.store.baseline)
+    state = orders.board.node.state.with_component(replace(component, memory=memory))
+    given = gate_orders(replace(orders.board.node, state=state))
+    return [(one.by, one.undo) for one in given if one.order == "accept"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_loss_is_accepted_when_it_is_meant_and_can_be_taken_back(
+    well: Node, broken: Node, *, whole: bool
+) -> None:
+    held = lacking(well, broken)
+    baseline, memory = held.store.baseline, held.orders.node()
+    assert memory is not None
+    assert baseline is not None
+    (lost,) = (
+        name_of(one.change)
+        for one in standing(memory.state.components["drift"].memory.watch, baseline)
+        if severity(one.change).health is Health.FAILED
+    )
+    order = replace(ALL, change="" if whole else lost)
+    refused = held.accept(order)
+    assert "is FAILED" in refused.partition("; with this order")[0]
+    assert "keeps no job away any more; `wirewatch topology accept" in refused
+    assert refused.endswith("if it is meant, order it with --yes")
+    assert (held.store.baseline, accepted(held)) == (baseline, [])
+    assert held.accept(replace(order, yes=True)) == ""
+    undo = "wirewatch topology accept --undo" if whole else f"wirewatch topology accept {lost} --undo"
+    assert accepted(held) == [("ann", undo)]
+    assert held.accept(replace(order, undo=True)) == ""
+    assert held.store.baseline is not None
+    assert replace(held.store.baseline, before=None) == replace(baseline, before=None)
+    assert accepted(held) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"), [("", "no baseline is known"), ("0000", "no change 0000 was")]
+)
+def test_there_may_be_nothing_to_take_back(well: Node, change: str, refused: str) -> None:
+    """Its baseline was learned."""
+    assert refused in Orders(well).accept(replace(ALL, change=change, undo=True))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +214,7 @@ def test_a_reading_that_hangs_is_not_waited_for(well: Node, monkeypatch: pytest.
 
 def test_without_a_board_nothing_is_known_and_nothing_done(well: Node) -> None:
     orders = TopologyOrders(BaselineStore(None, well.clock), well.clock)
-    assert (orders.troubles(), orders.node()) == (EARLY, None)
+    assert (orders.troubles(), orders.node()) == ((NOT_POLLED,), None)
     with pytest.raises(OrderError, match="is switched off"):
         asyncio.run(orders.accept(ALL))
 
@@ -159,7 +224,7 @@ def test_troubles_are_the_findings_of_others_once_all_have_been_read(well: Node,
     assert "nvlink.link_down" in Orders(broken).orders.troubles()
     orders = Orders(well)
     orders.board.publish(Component("nvlink", None))
-    assert orders.orders.troubles() == EARLY
+    assert orders.orders.troubles() == (NOT_POLLED,)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +233,7 @@ def test_troubles_are_the_findings_of_others_once_all_have_been_read(well: Node,
         (FindingOrder("suppress", "ann", "x", EPOCH + 9e4), "yes"),
         (FindingOrder("suppress", "ann", "x"), "until when"),
         (FindingOrder("suppress", "ann", "x", EPOCH + 9e4, yes=True), ""),
-        (FindingOrder("ack", "ann", "x"), "measured"),
+        (FindingOrder("repaired", "ann", "x", yes=True), "measured"),
     ],
 )
 def test_orders_about_a_finding(broken: Node, order: FindingOrder, refused: str) -> None:
@@ -184,6 +249,18 @@ def test_orders_about_a_finding(broken: Node, order: FindingOrder, refused: str)
         orders.carry_out(name, replace(order, order="unsuppress"))
         assert not board.node.ledger.suppressions
     assert told == []
+
+
+def test_seen_changes_the_ledger_and_no_verdict(broken: Node) -> None:
+    board, told = board_of(broken), list[Any]()
+    (name,) = (one.id for one in board.node.verdict.standings if one.finding.rule == "nvlink.link_down")
+    orders, before = FindingOrders(board, broken.clock, told.append), board.node.verdict.health
+    said = orders.carry_out(name, FindingOrder("ack", "ann", "seen"))
+    assert (board.node.verdict.health, len(board.node.ledger.seen)) == (before, 1)
+    assert said.said.startswith(f"{name} is acknowledged as seen")
+    assert [one.acknowledged.by for one in said.findings if one.acknowledged] == ["ann"]
+    orders.carry_out(name, FindingOrder("unack", "ann", "x"))
+    assert (board.node.ledger.seen, told) == ({}, [])
 
 
 RESULT = PairsResult(EPOCH, "node-7", 1, judged=True, parts=(), measured=(), partners=())
@@ -319,13 +396,13 @@ def test_what_is_not_judged_in_time_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("collector", "known", "changed"), [(PAIRS, True, True), ("nvlink", True, False), (PAIRS, False, False)]
 )
-def test_an_acknowledged_finding_of_pairs_is_forgotten(collector: str, *, known: bool, changed: bool) -> None:
+def test_a_repaired_finding_of_pairs_is_forgotten(collector: str, *, known: bool, changed: bool) -> None:
     told = Told()
     if known:
         told.store.put(RESULT)
     before = told.store.result
     standing: Any = SimpleNamespace(collector=collector, key=("pairs.slow", None))
-    told.orders.acknowledged(standing)
+    told.orders.repaired(standing)
     assert (told.store.result is not before) is changed
 
 

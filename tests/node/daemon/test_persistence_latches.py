@@ -18,26 +18,37 @@ from hypothesis import strategies as st
 from tests.disks import fill, small_disk
 from tests.examples import examples
 from tests.node.core.strategies import JSON
-from wirewatch.core.collector import NodeState
-from wirewatch.core.types import Health, OperatorNote, Subject
+from wirewatch.core.collector import Component, NodeState
+from wirewatch.core.types import Health, Ok, OperatorNote, Subject
 from wirewatch.daemon.persistence import LIMIT, VERSION, read_ledger, save_ledger, write
-from wirewatch.verdict.ledger import LOST, Entry, Ledger, Stage, Suppression, VerdictPolicy, key_of
+from wirewatch.verdict.ledger import (
+    LOST,
+    Acknowledgement,
+    Entry,
+    Ledger,
+    Stage,
+    Suppression,
+    VerdictPolicy,
+    key_of,
+)
 from wirewatch.verdict.node import judge_node, judge_state
-from wirewatch.verdict.orders import acknowledge, pick, suppress
+from wirewatch.verdict.orders import pick, repaired, suppress
 
 AT = 1_795_223_090.0
 PART = Subject("2", "GPU-2", "7")
 WORD = OperatorNote("ann", "cable exchanged", AT - 60.0)
 ENTRY = Entry(
     "nvlink.link_down", PART, "nvlink", Health.FAILED, Stage.PROBATION, "inactive; 17 links up", "drain",
-    AT - 900.0, AT - 300.0, times=2, boot="boot-1", absent=120.0, probes=1, asked=True, acked=WORD,
+    AT - 900.0, AT - 300.0, times=2, boot="boot-1", absent=120.0, probes=1, asked=True, repaired=WORD,
 )  # fmt: skip
 EVENT = replace(
-    ENTRY, rule="xid.79", stage=Stage.LATCHED, event=AT - 500.0, acked=None, subject=Subject(uuid="GPU-3")
+    ENTRY, rule="xid.79", stage=Stage.LATCHED, event=AT - 500.0, repaired=None, subject=Subject(uuid="GPU-3")
 )
 SUPPRESSION = Suppression("pcie.width", Subject("1", "GPU-1"), Health.FAILED, AT + 3600.0, WORD)
+SEEN = Acknowledgement("pcie.width", Subject("1", "GPU-1"), "pcie", Health.DEGRADED, WORD)
 LEDGER = Ledger(
-    "boot-1", 8, {one.key: one for one in (ENTRY, EVENT)}, {SUPPRESSION.key: SUPPRESSION}
+    "boot-1", 8, {one.key: one for one in (ENTRY, EVENT)}, {SUPPRESSION.key: SUPPRESSION},
+    seen={SEEN.key: SEEN},
 )  # fmt: skip
 
 
@@ -62,6 +73,31 @@ def test_what_was_saved_is_read_again(path: Path) -> None:
     assert read_ledger(path, "boot-1", AT, own=True) == LEDGER
     assert read_ledger(path, "boot-1", AT) == LEDGER
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_acknowledgement_of_0_2_meant_repaired_stays_so_and_says_so(path: Path) -> None:
+    """The keys of such a file are those of 0.2, which must be able to read the file after us, too."""
+    save_ledger(path, LEDGER, AT)
+    told = json.loads(path.read_text("utf-8"))
+    assert [one["acked"] for one in told["entries"]] == [
+        {"by": "ann", "why": "cable exchanged", "at": AT - 60.0}, None,
+    ]  # fmt: skip
+    for key in ("seen", "verbs"):
+        del told[key]
+    for one in told["entries"]:
+        del one["by_ack"]
+    path.write_text(json.dumps(told), "utf-8")
+    ledger = read_ledger(path, "boot-1", AT, own=True)
+    assert ledger.entries[ENTRY.key] == replace(ENTRY, by_ack=True)
+    assert (ledger.entries[EVENT.key], ledger.seen) == (EVENT, {})
+    collector = NodeState({"nvlink": Component("nvlink", None, Ok(None, AT, 1.0), applicable=True)})
+    (standing,) = (one for one in judge_node(collector, ledger).standings if one.key == ENTRY.key)
+    assert standing.finding.health is Health.DEGRADED
+    told_by = "repaired by ann (by `ack` of wirewatch 0.2, which meant repaired): cable exchanged"
+    assert told_by in standing.finding.evidence
+    # Written and read again, it still says so.
+    save_ledger(path, ledger, AT)
+    assert read_ledger(path, "boot-1", AT, own=True) == ledger
 
 
 def test_another_boot_is_known_by_its_own_name(path: Path) -> None:
@@ -124,7 +160,7 @@ def test_every_ledger_comes_back(folder: Path, ledger: Ledger) -> None:
 @given(st.text(max_size=8))
 def test_words_that_are_no_unicode_keep_nothing_from_being_written(folder: Path, words: str) -> None:
     text = words + "\ud83d"
-    ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, acked=OperatorNote(text, text, AT)))
+    ledger = LEDGER.with_entry(replace(ENTRY, evidence=text, repaired=OperatorNote(text, text, AT)))
     assert save_ledger(folder / "odd.json", ledger, AT) == ""
     kept = read_ledger(folder / "odd.json", "boot-1", AT, own=True)
     assert kept.entries.keys() == ledger.entries.keys()
@@ -318,13 +354,13 @@ def test_lost_memory_is_unknown_until_an_operator_has_looked(path: Path) -> None
     assert "not seen" not in standing.finding.evidence
     assert standing.finding.action == (
         "look at the node, its kernel log and the file named here; once repaired: "
-        f"`wirewatch findings ack {standing.id}`"
+        f"`wirewatch findings repaired {standing.id}`"
     )
     assert save_ledger(path, ledger, AT) == ""
     again = read_ledger(path, "boot-2", AT, own=True)
     assert again == replace(ledger, boot="boot-2")
     said = OperatorNote("ann", "looked", AT)
-    assert acknowledge(again, pick(verdict, standing.id), said, 1.0).entries == {}
+    assert repaired(again, pick(verdict, standing.id), said, 1.0).entries == {}
     assert judge_state(NodeState(), again).ledger == again
 
 
@@ -333,7 +369,7 @@ def test_lost_memory_may_be_suppressed(path: Path) -> None:
     ledger = read_ledger(path, "boot-1", AT, own=True)
     verdict = judge_node(NodeState(), ledger)
     said = OperatorNote("ann", "known", AT)
-    one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy(), although_failed=True)
+    one = suppress(ledger, verdict.standings[0], AT + 60.0, said, VerdictPolicy())
     assert judge_node(NodeState(), one).findings == ()
 
 

@@ -52,7 +52,7 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's proces
 
 def config(folder: Path, probe: str = "") -> str:
     """An agent that asks the prober in this folder, soon and often."""
-    usual = "interval = 0.3\nsettle = 0.0\nevery = 0.5\njitter = 0.0\nbudget = 1.0"
+    usual = "interval = 0.3\nsettle = 0.0\nprobe_interval = 0.5\njitter = 0.0\nbudget = 1.0"
     return (
         FAST.replace('socket = ""', f'socket = "{folder}/agent.sock"')
         + f"[probe]\nprober = '{folder}/prober.sock'\n{usual}\n{probe}\n"
@@ -131,7 +131,7 @@ def test_a_study_goes_to_the_worker_and_what_cannot_be_meant_is_refused(tmp_path
 def test_commands_ask_the_prober_too_and_the_daemon_takes_over_what_they_find(tmp_path: Path) -> None:
     state = f"[state]\ndirectory = '{tmp_path}/state'"
     with working(tmp_path, "good") as prober:
-        text = config(tmp_path, state).replace("every = 0.5", "every = 600.0")
+        text = config(tmp_path, state).replace("probe_interval = 0.5", "probe_interval = 600.0")
         with Daemon(("--replay", DEMO), tmp_path, text) as running:
             running.wait(PROBES, '"outcome":"ok"')
             file = str(tmp_path / "wirewatch.toml")

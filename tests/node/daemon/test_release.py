@@ -22,7 +22,7 @@ from tests.processes import Process, run_wirewatch
 from wirewatch.client import NoAnswer, request
 from wirewatch.hw.nvml.client import GRACE
 
-INTERNAL = 70
+NO_ANSWER = 69
 NOBODY = 65534
 WITHIN = BACK = HANGS
 """Seconds in which handles are closed, two on an idle machine, and until all is back."""
@@ -154,7 +154,7 @@ def test_it_is_told_to_stop_while_it_is_released(tmp_path: Path) -> None:
         assert status == 0
         assert "Traceback" not in running.log
     status, out, told = command(tmp_path)
-    assert (status, out) == (INTERNAL, "")
+    assert (status, out) == (NO_ANSWER, "")
     assert (
         told == f"wirewatch: {tmp_path}/run/control.sock: nothing listens there; the daemon is not running\n"
     )
@@ -210,9 +210,9 @@ def test_wrong_usage_is_reported_before_anybody_is_asked(arguments: tuple[str, .
 def test_where_nobody_listens_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "wirewatch.toml"
     file.write_text(f'[listen]\nsocket = "{tmp_path}/none/wirewatch.sock"\n', "utf-8")
-    assert "no such socket" in refused(INTERNAL, "release", "--config", str(file))
+    assert "no such socket" in refused(NO_ANSWER, "release", "--config", str(file))
     file.write_text('[listen]\nsocket = ""\n', "utf-8")
-    assert "it has no socket" in refused(INTERNAL, "release", "--config", str(file))
+    assert "it has no socket" in refused(NO_ANSWER, "release", "--config", str(file))
     file.write_text("[listen", "utf-8")
     refused(CONFIG, "release", "--config", str(file))
 
@@ -230,7 +230,7 @@ def test_something_else_that_answers_is_not_believed(tmp_path: Path) -> None:
                 client.recv(65536)
                 client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
             _, told = asking.communicate(timeout=HANGS)
-    assert asking.returncode == INTERNAL
+    assert asking.returncode == NO_ANSWER
     assert told == f"wirewatch: {path}: the answer is not from this version of wirewatch\n"
 
 

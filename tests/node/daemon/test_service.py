@@ -18,13 +18,14 @@ from wirewatch.client import request
 from wirewatch.core.types import Expect, Finding, Health, Subject
 from wirewatch.daemon import persistence, service
 from wirewatch.daemon.baselines import BaselineStore
-from wirewatch.daemon.operator import EARLY, TopologyOrders
+from wirewatch.daemon.operator import TopologyOrders
 from wirewatch.daemon.persistence import read_ledger, write
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.service import Remembered, Reread, Sockets, serve
 from wirewatch.hw.host import SystemClock
 from wirewatch.server.sockets import local, tcp
 from wirewatch.signals import SIGNALS
+from wirewatch.verdict.drift.baseline import NOT_POLLED
 from wirewatch.verdict.ledger import VerdictPolicy
 
 ACK = b'{"order": "ack", "by": "ann", "why": "replaced"}'
@@ -57,7 +58,7 @@ def test_a_daemon_answers_takes_orders_is_changed_and_writes_before_it_ends(
     def operate() -> None:
         until(lambda: polled() == {"one"})
         assert (topologies.node() is not None, topologies.troubles()) == (True, ("xid.79",))
-        assert topologies.troubles() != EARLY
+        assert topologies.troubles() != (NOT_POLLED,)
         assert b"nothing was released" in request(orders, "POST", "/resume", b"{}", HANGS)[1]
         (latched,) = asked("/api/v1/findings")["findings"]
         until(lambda: request(orders, "POST", f"/findings/{latched['id']}", ACK, HANGS)[0] == 200)

@@ -112,7 +112,7 @@ def test_what_is_accepted_is_read_after_the_order(tmp_path: Path) -> None:
         running.wait("/api/v1/findings", '"nvlink.link_down"')
         assert drift(running)["changes"] == []
         code, _, err = order(tmp_path, "accept", "--why", "as it is")
-        assert (code, "18 -> 16 links up" in err, "findings hold: nvlink.link_down" in err) == (
+        assert (code, "18 -> 16 links up" in err, "first: nvlink.link_down" in err) == (
             USAGE,
             True,
             True,

@@ -19,7 +19,7 @@ port = "kmsg"
 match = "Records()"
 set = ["4,2000,100000000000,-;NVRM: Xid (PCI:0000:c3:00): 79, pid=1, name=a, GPU has fallen off the bus."]
 """
-INTERNAL, USAGE = 70, 64
+NO_ANSWER, USAGE = 69, 64
 
 
 def config(folder: Path, settle: float = 0.5) -> str:
@@ -43,6 +43,11 @@ def order(folder: Path, *words: str) -> tuple[int, str, str]:
         "findings", *words, "--socket", f"{folder}/w.sock", env={**os.environ, "SUDO_USER": "night-shift"}
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def _checked(folder: Path, *words: str) -> str:
+    """What `wirewatch check` says by the daemon."""
+    return run_wirewatch("check", "--socket", f"{folder}/w.sock", "--cached", *words).stdout
 
 
 def listed(running: Daemon) -> list[dict[str, Any]]:
@@ -74,28 +79,31 @@ def test_a_link_that_comes_back_is_on_probation_and_a_restart_forgets_nothing(tm
         found = only(again)
         assert (found["id"], found["stage"], found["health"]) == (live["id"], "probation", "degraded")
         assert found["since"] == live["since"]
-        code, text, _ = order(tmp_path, "ack", found["id"], "--why", "cable replaced")
-        assert (code, text.splitlines()[0]) == (0, "OK, the next job may start")
+        code, text, _ = order(tmp_path, "repaired", found["id"], "--why", "cable replaced")
+        assert (code, text.splitlines()[1]) == (0, "OK, the next job may start")
+        assert "and the node is OK: jobs may start; it counts again if it comes back" in text
         assert listed(again) == []
-        assert "night-shift: ack" in again.log
+        assert "night-shift: repaired" in again.log
 
 
 def test_what_is_measured_now_is_not_talked_away_and_suppressing_shows(tmp_path: Path) -> None:
     with daemon(tmp_path, LINK.format(until=9999)) as running:
         running.wait("/health", '"health":"failed"')
         name = only(running)["id"]
-        code, _, error = order(tmp_path, "ack", name, "--why", "I say so")
+        code, _, error = order(tmp_path, "repaired", name, "--yes", "--why", "I say so")
         assert (code, error.count("\n")) == (USAGE, 1)
         assert "is measured at this moment" in error
         assert running.get("/health").status == 503
         words = ("suppress", name, "--for", "2h", "--why", "part is ordered")
         code, text, error = order(tmp_path, *words)
         assert (code, text, error.count("\n")) == (USAGE, "", 1)
-        assert "jobs may start on this node while it is suppressed; give --yes" in error
+        assert "is FAILED; with this order" in error
+        assert "does not count, and the node is OK: jobs may start; until 20" in error
+        assert error.endswith("order it with --yes\n")
         assert running.get("/health").status == 503
         code, text, _ = order(tmp_path, *words, "--yes")
         assert code == 0
-        assert text.startswith("jobs may start on this node while FAILED nvlink.link_down GPU 2 link 7 is ")
+        assert text.startswith(f"{name} does not count, and the node is OK: jobs may start; until 20")
         assert "suppressed until" in text
         assert "by night-shift" in text
         document = running.get("/health").json()
@@ -111,7 +119,8 @@ def test_what_is_measured_now_is_not_talked_away_and_suppressing_shows(tmp_path:
         assert series["wirewatch_findings", frozenset({("stage", "suppressed")})] == 1
         assert not [key for key in series if key[0] == "wirewatch_finding_severity"]
         code, text, _ = order(tmp_path, "unsuppress", name, "--why", "part is here")
-        assert (code, text.splitlines()[0]) == (0, "FAILED, no job may start")
+        told = "FAILED, no job may start: nvlink.link_down GPU 2 link 7: "
+        assert (code, text.splitlines()[1].startswith(told)) == (0, True)
 
 
 def test_a_fatal_xid_stands_until_an_operator_says_that_it_was_repaired(tmp_path: Path) -> None:
@@ -120,10 +129,29 @@ def test_a_fatal_xid_stands_until_an_operator_says_that_it_was_repaired(tmp_path
         # The kernel's log is read before it is known which GPU is at the address.
         running.wait("/health", '"rule":"xid.79","health":"failed","subject":{"gpu":')
         name = next(f["id"] for f in listed(running) if f["rule"] == "xid.79")
-        code, text, error = order(tmp_path, "ack", name[:5], "--why", "reset by hand")
+        for _ in range(2):
+            code, text, error = order(tmp_path, "ack", name[:5], "--why", "seen, looking at it")
+            assert (code, error) == (0, "")
+            assert "counts as FAILED as before, and no job may start" in text
+            assert running.get("/health").status == 503
+        words = ("repaired", name[:5], "--why", "reset by hand")
+        code, text, error = order(tmp_path, *words)
+        assert (code, text) == (USAGE, "")
+        assert "xid.79 GPU 5 is FAILED; with this order" in error
+        assert running.get("/health").status == 503
+        code, text, error = order(tmp_path, *words, "--yes")
         assert (code, error) == (0, "")
-        assert "acknowledged by night-shift: reset by hand" in text
+        assert "repaired by night-shift: reset by hand" in text
         assert running.get("/health").status == 200
+        document = json.loads(_checked(tmp_path, "--json"))
+        (given,) = document["orders"]
+        assert (given["order"], given["by"], given["why"]) == ("repaired", "night-shift", "reset by hand")
+        assert given["what"].startswith("xid.79 ")
+        assert "; repaired by night-shift: xid.79 " in _checked(tmp_path)
+        assert given["undo"] == f"wirewatch findings repaired {name} --undo"
+        assert order(tmp_path, *given["undo"].split()[2:], "--why", "it was another node")[0] == 0
+        assert running.get("/health").status == 503
+        assert order(tmp_path, *words, "--yes")[0] == 0
         running.terminate()
     with daemon(tmp_path, XID) as again:
         # The kernel log still tells of it: it is the same event.
@@ -143,7 +171,7 @@ def test_a_file_that_is_not_understood_is_put_aside_and_named(tmp_path: Path) ->
         assert str(kept) in found["evidence"]
         assert kept.read_text("utf-8") == '{"version": 1, "entr'
         assert running.get("/health").status == 503
-        assert order(tmp_path, "ack", found["id"], "--why", "looked at it")[0] == 0
+        assert order(tmp_path, "repaired", found["id"], "--why", "looked at it")[0] == 0
         assert running.get("/health").status == 200
 
 
@@ -169,5 +197,5 @@ def test_wrong_orders_get_one_line(tmp_path: Path, words: tuple[str, ...], code:
 def test_nobody_there_is_one_line(tmp_path: Path) -> None:
     for words in (("list",), ("ack", "00000000", "--why", "x")):
         code, output, error = order(tmp_path, *words)
-        assert (code, output, error.count("\n")) == (INTERNAL, "", 1)
+        assert (code, output, error.count("\n")) == (NO_ANSWER, "", 1)
         assert str(tmp_path) in error

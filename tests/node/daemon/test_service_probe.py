@@ -25,7 +25,7 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def config(folder: Path, probe: str = "", state: bool = True) -> str:  # noqa: FBT001, FBT002
     kept = f"[state]\ndirectory = '{folder / 'state'}'\n" if state else ""
-    return f"{FAST}{kept}[probe]\ninterval = 0.3\nsettle = 0.0\nevery = 600.0\n{probe}\n"
+    return f"{FAST}{kept}[probe]\ninterval = 0.3\nsettle = 0.0\nprobe_interval = 600.0\n{probe}\n"
 
 
 def daemon(folder: Path, recording: str, probe: str = "", extra: tuple[str, ...] = ()) -> Daemon:
@@ -109,9 +109,9 @@ def test_what_a_probe_finds_is_the_node_s_health(
     tmp_path: Path, change: Change, health: str, rule: str, past: int
 ) -> None:
     """Found slow twice it is FAILED; failed three times it is told. No place for state is made unasked."""
-    often = "every = 0.5\nbudget = 1.0\njitter = 0.0"
+    often = "probe_interval = 0.5\nbudget = 1.0\njitter = 0.0"
     recording = with_probe(tmp_path / "node", change)
-    settings = config(tmp_path, "", state=False).replace("every = 600.0", often)
+    settings = config(tmp_path, "", state=False).replace("probe_interval = 600.0", often)
     with Daemon(("--replay", recording), tmp_path, settings) as running:
         running.ready()
         reply = running.wait("/health", f'"health":"{health}"')

@@ -25,7 +25,7 @@ from wirewatch.documents.finding import FINDING, FindingDocument, Number, eviden
 from wirewatch.hw.overlay import load_overlay
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, judge_state
-from wirewatch.verdict.orders import OrderError, acknowledge, pick, suppress
+from wirewatch.verdict.orders import OrderError, pick, repaired, suppress
 
 LOST, NOT_SUPPORTED = 15, 3
 SAID = OperatorNote("night-shift", "part is\nordered \x1b[31m\u00fc", EPOCH)
@@ -273,16 +273,12 @@ def test_a_finding_of_the_probe_without_a_gpu_has_all_of_them() -> None:
     assert min(n.value for n in ratios if n.value is not None) < 0.5
 
 
-def test_what_is_on_probation_acknowledged_or_suppressed_is_shown_as_well(tmp_path: Path) -> None:
+def test_what_is_on_probation_repaired_or_suppressed_is_shown_as_well(tmp_path: Path) -> None:
     node = RecordedNode(tmp_path, "gpu-row-remap-failed")
     node.poll(times=4)
     board = node.board
     (found,) = board.node.verdict.standings
-    board.order(
-        lambda j, p, _: suppress(
-            j.ledger, pick(j.verdict, found.id), EPOCH + 9999, SAID, p, although_failed=True
-        )
-    )
+    board.order(lambda j, p, _: suppress(j.ledger, pick(j.verdict, found.id), EPOCH + 9999, SAID, p))
     (document,) = all_of(board.node)
     assert (document.finding.stage, document.health) == ("suppressed", "ok")
     plain = ticket(json.loads(FINDING.dump_json(document)))
@@ -315,13 +311,13 @@ def test_what_is_only_suppressed_has_no_collector() -> None:
     assert document.part["serial"].value == "1650000000005"
 
 
-def test_an_acknowledged_event_is_shown(tmp_path: Path) -> None:
+def test_a_repaired_event_is_shown(tmp_path: Path) -> None:
     node = RecordedNode(tmp_path, "xid-94")
     node.poll(times=6)
     (found,) = node.verdict.standings
-    node.board.order(lambda j, _p, now: acknowledge(j.ledger, pick(j.verdict, found.id), SAID, now.mono))
+    node.board.order(lambda j, _p, now: repaired(j.ledger, pick(j.verdict, found.id), SAID, now.mono))
     (document,) = all_of(node.board.node)
-    assert document.finding.stage == "acknowledged"
+    assert document.finding.stage == "repaired"
     assert document.last_seen == document.finding.last > 0
     assert number(document, "wirewatch_xid_events_total", xid="94").peers is None
 
@@ -421,7 +417,7 @@ def throttled() -> bytes:
 def test_whatever_people_and_devices_say_a_ticket_is_plain_ascii(evidence_text: str, why: str) -> None:
     document = json.loads(throttled())
     document["finding"]["evidence"] = evidence_text
-    document["finding"]["acknowledged"] = {"by": why, "why": why, "at": EPOCH}
+    document["finding"]["repaired"] = {"by": why, "why": why, "at": EPOCH}
     text = ticket(document)
     assert all(" " <= c <= "~" or c == "\n" for c in text)
     assert sum(line.startswith("evidence ") for line in text.splitlines()) <= 1

@@ -15,7 +15,7 @@ from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.probe.gate import Refusal, SkipReason
 from wirewatch.probe.model import ProbeMemory
 from wirewatch.verdict.ledger import Suppression
-from wirewatch.verdict.node import ACKNOWLEDGED, LIVE, SUPPRESSED, Judged, Standing, Verdict
+from wirewatch.verdict.node import LIVE, REPAIRED, SUPPRESSED, Judged, Standing, Verdict
 
 LAST = ProbeMemory(last=drawn(on_switch(2)), last_mono=90.0, fresh_until=110.0)
 POINTLESS = ProbeMemory(refusal=Refusal(SkipReason.FEW_GPUS, "one GPU"))
@@ -63,10 +63,10 @@ SUPPRESSION = Suppression(LINK.rule, LINK.subject, Health.FAILED, EPOCH + 60, SA
 OTHER = Standing(replace(LINK, rule="gpu.blind"), LIVE, "gpu")
 
 
-def test_what_is_suppressed_or_acknowledged_does_not_count_and_is_listed() -> None:
+def test_what_is_suppressed_or_repaired_does_not_count_and_is_listed() -> None:
     standings = (
         Standing(LINK, LIVE, "nvlink", same_cause=(OTHER,)),
-        Standing(replace(LINK, rule="a.a"), ACKNOWLEDGED, "a", acked=SAID),
+        Standing(replace(LINK, rule="a.a"), REPAIRED, "a", repaired=SAID),
         Standing(replace(LINK, rule="b.b"), SUPPRESSED, "b", suppression=SUPPRESSION),
     )
     fail_on = frozenset({Health.FAILED, Health.UNKNOWN, Health.DEGRADED})
@@ -76,8 +76,8 @@ def test_what_is_suppressed_or_acknowledged_does_not_count_and_is_listed() -> No
     assert [one.rule for one in document.suppressed] == ["b.b"]
     assert document.fail_on == ["degraded", "unknown", "failed"]
     every = findings(judged, EPOCH).findings
-    assert [(one.stage, one.acknowledged, one.suppressed_until, one.suppressed) for one in every] == [
-        ("live", None, 0.0, None), ("acknowledged", SAID, 0.0, None), ("suppressed", None, EPOCH + 60, SAID),
+    assert [(one.stage, one.repaired, one.suppressed_until, one.suppressed) for one in every] == [
+        ("live", None, 0.0, None), ("repaired", SAID, 0.0, None), ("suppressed", None, EPOCH + 60, SAID),
     ]  # fmt: skip
     assert every[0].same_cause == [
         SameCause(

@@ -367,7 +367,7 @@ def test_without_the_library_the_kubelet_is_unsupported_and_it_is_said_what_to_i
         left.bind(str(at))
         told = absent(at)
     assert told.why is Why.UNSUPPORTED
-    assert "install wirewatch[kubernetes]" in told.detail
+    assert "pip install 'grpcio>=1.76'" in told.detail
 
 
 def test_the_library_is_not_loaded_where_there_is_no_kubelet(at: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_line_is_readable_without_this_program(tmp_path: Path) -> None:
 
 
 def test_no_recording_at_a_path_names_the_command_that_lists_the_bundled_ones(tmp_path: Path) -> None:
-    assert "`wirewatch recordings list`" in _refusal(tmp_path / "nothing")
+    assert "`wirewatch demo recordings`" in _refusal(tmp_path / "nothing")
 
 
 def test_another_schema_is_refused(tmp_path: Path) -> None:

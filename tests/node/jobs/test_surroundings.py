@@ -32,7 +32,7 @@ from wirewatch.jobs.times import (
     RunningJob,
     TimesDoubt,
 )
-from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, LIVE, Standing, Verdict, judge_state
+from wirewatch.verdict.node import LATCHED, LIVE, REPAIRED, Standing, Verdict, judge_state
 
 UNREAD = Absent(Why.TIMEOUT, "the driver hangs")
 NVLINK_UP = "gpu2/Field(165,7)"
@@ -176,7 +176,7 @@ def standing(stage: str = LIVE, under: tuple[Standing, ...] = (), **but: object)
     [
         ("a fault that holds now", [standing()], 1),
         ("a fault that is remembered", [standing(LATCHED)], 0),
-        ("a fault that is acknowledged", [standing(ACKNOWLEDGED)], 0),
+        ("a fault that is acknowledged", [standing(REPAIRED)], 0),
         ("what is not known", [standing(health=Health.UNKNOWN)], 0),
         ("what is well", [standing(health=Health.OK)], 0),
         ("a fault that comes under another one", [standing(rule="xid.79", under=(standing(),))], 2),

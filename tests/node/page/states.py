@@ -22,13 +22,13 @@ from wirewatch.jobs.lockstep import HintTime, LockstepFacts, UnevenWork
 from wirewatch.page.content import PageContent, PageContext
 from wirewatch.verdict.ledger import VerdictPolicy
 from wirewatch.verdict.node import Judged, Standing, judge_state
-from wirewatch.verdict.orders import acknowledge, suppress
+from wirewatch.verdict.orders import repaired, suppress
 
 PLACE = PageContext("gpu-017", "this machine", "https://docs.example.org/runbook.html")
 MANY = 100
 DRAWN = ("drift", "gpu", "gpudirect", "infiniband", "inventory", "nvlink", "pcie", "probe", "topology", "xid")
 """Collectors that the page has a place for: what another adds changes none of these states."""
-OF_THE_LOG = frozenset({"latched", "acknowledged"})
+OF_THE_LOG = frozenset({"latched", "repaired"})
 
 
 def of(node: Node, *, source: str = "live", released_until: float = 0.0, turning: bool = True) -> PageContent:
@@ -180,15 +180,13 @@ def remembered(step: str) -> PageContent:
         if step == "suppressed":
             until, said = EPOCH + 86400.0, OperatorNote("night-shift", "part is ordered", EPOCH + 50)
             here.board.order(
-                lambda node, policy, _now: suppress(
-                    node.ledger, first(node), until, said, policy, although_failed=True
-                )
+                lambda node, policy, _now: suppress(node.ledger, first(node), until, said, policy)
             )
-        elif step == "acknowledged":
+        elif step == "repaired":
             said = OperatorNote("night-shift", "card replaced", EPOCH + 95)
             for _ in range(2):
                 here.board.order(
-                    lambda node, _policy, now: acknowledge(node.ledger, first(node), said, now.mono)
+                    lambda node, _policy, now: repaired(node.ledger, first(node), said, now.mono)
                 )
         else:
             here.repair()
@@ -238,7 +236,7 @@ STATES: Mapping[str, Callable[[], PageContent]] = {
     "probation": lambda: remembered("probation"),
     "latched": lambda: remembered("latched"),
     "suppressed": lambda: remembered("suppressed"),
-    "acknowledged": lambda: remembered("acknowledged"),
+    "repaired": lambda: remembered("repaired"),
 }
 
 

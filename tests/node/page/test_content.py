@@ -14,10 +14,10 @@ from wirewatch.page.content import _facts, endings
 from wirewatch.probe.collector import PROBE_NAME
 from wirewatch.verdict.ledger import Entry, Ledger, Stage, Suppression, VerdictPolicy
 from wirewatch.verdict.node import (
-    ACKNOWLEDGED,
     LATCHED,
     LIVE,
     PROBATION,
+    REPAIRED,
     SUPPRESSED,
     Judged,
     Standing,
@@ -49,7 +49,7 @@ def ends(
 
 
 PROBED = Component(PROBE_NAME, None, applicable=True)
-LATER = "1 min without it; then 1 d of probation, DEGRADED, in which jobs may start"
+LATER = "1 min in which it is not seen, and then 1 d of probation: it counts as DEGRADED, and jobs may start"
 
 
 @each(
@@ -57,7 +57,7 @@ LATER = "1 min without it; then 1 d of probation, DEGRADED, in which jobs may st
     [
         ("a fault that is measured", {}, LATER),
         ("of a rule that latches", {"rule": "xid.79"},
-         f"{RESET}, or `wirewatch findings ack ID` once it is repaired; time alone does not end it"),
+         f"{RESET}, or `wirewatch findings repaired ID` once it is repaired; time alone does not end it"),
         ("of a rule that a person puts right", {"rule": "topology.shape"},
          "the next poll that does not find it"),
         ("degraded", {"health": Health.DEGRADED}, "the next poll that does not find it"),
@@ -112,9 +112,9 @@ def test_what_ends_probation(why: str, entry: Entry | None, probe: Component | N
         (SUPPRESSED, {"suppression": SUPPRESSION},
          ("2026-11-21 01:05:50 UTC, a worse health, or `wirewatch findings unsuppress ID`; "
          "it does not count until then")),
-        (ACKNOWLEDGED, {}, "its return: then it counts again; an operator said that it is repaired"),
+        (REPAIRED, {}, "its return: then it counts again; an operator said that it is repaired"),
         (LATCHED, {},
-         (f"{RESET}, a replaced GPU, or `wirewatch findings ack ID` once it is repaired; "
+         (f"{RESET}, a replaced GPU, or `wirewatch findings repaired ID` once it is repaired; "
          "time alone does not end it")),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from tests.node.page.pages import Strict, html_of
 from tests.node.page.states import MANY, STATES, faulty, of, state
+from tests.node.page.test_content import LATER
 from tests.rows import each
 from tests.support import EPOCH
 from wirewatch import __version__
@@ -413,7 +414,7 @@ def test_whether_a_job_may_start_is_said_with_what_it_takes(
 @pytest.mark.parametrize(
     ("name", "stage", "ends"),
     [
-        ("link-down", "live", "1 min without it; then 1 d of probation, DEGRADED, in which jobs may start"),
+        ("link-down", "live", LATER),
         ("unseen", "live", "1 min without it, of which 15 s have passed; then probation"),
         (
             "probation",
@@ -430,7 +431,7 @@ def test_whether_a_job_may_start_is_said_with_what_it_takes(
             "suppressed",
             "2026-11-22 01:04:50 UTC, a worse health, or `wirewatch findings unsuppress ",
         ),
-        ("acknowledged", "acknowledged", "its return: then it counts again"),
+        ("repaired", "repaired", "its return: then it counts again"),
         ("drifted", "live", "the next poll that does not find it"),
         ("degraded", "live", "the next poll that does not find it"),
     ],
@@ -440,7 +441,7 @@ def test_a_finding_gives_its_stage_and_what_ends_it(name: str, stage: str, ends:
     (card,) = (*told.findings, *told.apart)
     assert card.stage == stage
     assert card.ends.startswith(ends)
-    assert bool(told.apart) == (stage in {"suppressed", "acknowledged"})
+    assert bool(told.apart) == (stage in {"suppressed", "repaired"})
     assert card.since is not None
     assert card.rules[0].runbook.startswith("https://docs.example.org/runbook.html#")
 
@@ -448,7 +449,7 @@ def test_a_finding_gives_its_stage_and_what_ends_it(name: str, stage: str, ends:
 def test_what_an_operator_said_stays_on_the_page() -> None:
     (card,) = page("suppressed").apart
     assert card.said == ("Suppressed by night-shift, 2026-11-21 01:05:40 UTC (40 s ago): part is ordered",)
-    assert page("suppressed").verdict.reason.endswith("an operator acknowledged or suppressed 1 finding.")
+    assert page("suppressed").verdict.reason.endswith("an operator repaired or suppressed 1 finding.")
     assert row("suppressed", "gpu-table", "GPU 2")[0].note == "nvlink.link_down suppressed"
 
 

@@ -148,13 +148,13 @@ def test_the_state_of_a_gpu_is_that_of_its_findings(
     assert row[0].text == ("DEGRADED" if is_of else "OK"), why
 
 
-def test_what_is_acknowledged_or_suppressed_of_a_gpu_is_noted_beside_ok() -> None:
+def test_what_is_repaired_or_suppressed_of_a_gpu_is_noted_beside_ok() -> None:
     content = state("healthy")
     (template,) = state("link-down").findings.findings
     told = [
         replace(template, subject=dict(GPU), stage="suppressed"),
         replace(template, subject=dict(GPU), stage="live", rule="pcie.width"),
-        replace(template, subject={"gpu": "1", "uuid": "GPU-1"}, stage="acknowledged", rule="xid.79"),
+        replace(template, subject={"gpu": "1", "uuid": "GPU-1"}, stage="repaired", rule="xid.79"),
     ]
     content = replace(content, findings=replace(content.findings, findings=told), topology=None)
     row = cells(gpus_section(content, readings(), (NAME,)))

@@ -125,7 +125,8 @@ def test_the_refusal_says_who_and_where() -> None:
     assert "about slurm:9" in detail(replace(facts(), slurm=(held("slurm:9", 1),)))
     assert "no answer" in detail(changed(2, used=ABSENT))
     assert detail(facts(mono=30.0)) == (
-        "who uses the GPUs changed or was first seen 30 s ago; a probe waits until that is 120 s ago"
+        "processes on the GPUs came, went or were first looked at 30 s ago; "
+        "a probe starts after 120 s without a change"
     )
 
 

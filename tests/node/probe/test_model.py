@@ -84,7 +84,7 @@ def test_jitter_spreads_a_cluster_and_draws_again_for_each_probe() -> None:
 
 def test_a_spent_budget_shuts_the_gate_and_it_opens_again() -> None:
     """Two GPUs at 0.0017: 12.24 GPU-seconds an hour, a probe holds 2 x 1.18."""
-    node = Idle(budget=0.0017, every=60.0)
+    node = Idle(budget=0.0017, probe_interval=60.0)
     node.probe()
     first = node.clock.seconds
     node.probe(4)
@@ -109,7 +109,7 @@ def test_the_first_probe_of_an_hour_is_always_allowed() -> None:
 
 
 def test_a_budget_below_one_probe_allows_one_an_hour() -> None:
-    node = Idle(budget=0.0001, settle=0.0, every=300.0)
+    node = Idle(budget=0.0001, settle=0.0, probe_interval=300.0)
     node.poll(times=200, every=15.0)
     assert len(node.probes.ordered) == 1
     assert node.reason() == "budget"
@@ -138,7 +138,7 @@ def test_a_policy_that_cannot_be_meant_is_reported(policy: dict[str, Any], told:
         ({}, ""),
         ({"budget": 0.0}, "budget must be above 0"),
         ({"jitter": 1.0}, "jitter must be from 0"),
-        ({"every": 0.0}, "must be above 0: 'every'"),
+        ({"probe_interval": 0.0}, "must be above 0: 'probe_interval'"),
         ({"deadline": 60.0}, "must be above kill_after: 'deadline'"),
         ({"ops": ("all_reduce", "alltoall")}, "ops are all_reduce"),
         ({"ops": ("all_reduce", "all_reduce")}, "each once: 'all_reduce'"),

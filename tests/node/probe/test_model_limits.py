@@ -88,6 +88,6 @@ def test_how_long_parts_of_a_probe_may_take_and_how_much_is_read(
 
 def test_what_probes_may_cost_and_how_long_they_count() -> None:
     assert left((), 0.0, 8, OPTIONS.budget) == pytest.approx(0.01 * 8 * HOUR)
-    assert (OPTIONS.every, OPTIONS.fresh, OPTIONS.kill_after) == (600.0, 2 * HOUR, 60.0)
+    assert (OPTIONS.probe_interval, OPTIONS.fresh, OPTIONS.kill_after) == (600.0, 2 * HOUR, 60.0)
     rules = OPTIONS.limits()
     assert (rules.settle, rules.unseen, rules.free) == (120.0, 2 << 30, 3 << 30)

@@ -478,7 +478,7 @@ def test_old_results_are_withdrawn_and_their_findings_stand() -> None:
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("every = 0", "probe.nics.every: must be above 0 (unit: seconds), got 0"),
+        ("probe_interval = 0", "probe.nics.probe_interval: must be above 0 (unit: seconds), got 0"),
         ("budget = 0.0", "probe.nics.budget: must be above 0 (unit: share), got 0.0"),
         ("budget = 1.5", "probe.nics.budget: must be 1 or less (unit: share), got 1.5"),
         ("deadline = 60", "probe: must be above kill_after: 'nics.deadline'"),

@@ -301,7 +301,7 @@ def blind(node: Idle) -> Idle:
 
 def watched(count: int = 2, **options: Any) -> tuple[Idle, Beside]:
     """An agent that could probe nothing by itself, and its prober."""
-    agent, seen = blind(Idle(count, settle=0.0, every=60.0, **options)), Idle(count)
+    agent, seen = blind(Idle(count, settle=0.0, probe_interval=60.0, **options)), Idle(count)
     prober = Beside(seen)
     agent.collector = probe_collector(agent.made, agent.rules_used, Expect(nvlink_links=18), None, prober)
     agent.component = replace(agent.component, memory=agent.collector.start)

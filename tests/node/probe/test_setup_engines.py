@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from wirewatch.core.extras import install
 from wirewatch.probe.setup import find_engine
 
 ROOTS = ("nccl", "cuda", "torch")
@@ -15,7 +16,7 @@ PARTS = ("nccl/bindings/__init__.py", "cuda/core.py", "cuda/bindings.py")
 TORCH = {"torch/__init__.py": "raise OSError('imported')", "torch/lib/libtorch_cuda.so": ""}
 CPU_TORCH = {"torch/__init__.py": "raise OSError('imported')"}
 NONE = "missing: no engine: "
-BOTH = f"{NONE}nccl4py and cuda-core (pip install 'wirewatch[nccl]') nor torch with CUDA is installed"
+BOTH = f"{NONE}nccl4py and cuda-core ({install('nccl')}) nor torch with CUDA is installed"
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def found(folder: Path, files: Mapping[str, str], wanted: str = "auto") -> str:
         (CPU_TORCH, "auto", BOTH),
         (CPU_TORCH, "gloo", "gloo"),
         ({"torch.py": "raise OSError('imported')"}, "torch", f"{NONE}torch with CUDA is installed"),
-        ({}, "gloo", f"{NONE}torch and numpy (pip install 'wirewatch[torch]') is installed"),
+        ({}, "gloo", f"{NONE}torch and numpy ({install('torch')}) is installed"),
         *[({n: t for n, t in NCCL.items() if n != part}, "auto", BOTH) for part in PARTS],
         ({**NCCL, "nccl/__init__.py": "raise RuntimeError('broken')"}, "auto", BOTH),
         ({**NCCL, "nccl/__init__.py": "import no_such_library"}, "nccl", f"{NONE}nccl4py and cuda-core"),

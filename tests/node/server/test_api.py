@@ -36,11 +36,11 @@ def test_metrics_are_prometheus_text_without_redirect(daemon: Daemon) -> None:
     assert reply.series()["wirewatch_job_ready", frozenset()] == 1
 
 
-def test_the_runbook_is_served_by_the_paths_of_its_files(daemon: Daemon) -> None:
-    for path in ("/docs/", "/docs/runbook.md", "/docs/runbooks/WirewatchGPULost.md"):
-        reply = daemon.get(path)
+def test_the_runbook_is_served_by_the_path_of_its_file_and_by_those_of_0_2(daemon: Daemon) -> None:
+    for path in ("runbook.md", "", "runbooks/WirewatchGPULost.md", "runbooks/README.md"):
+        reply = daemon.get(f"/docs/{path}")
         assert (reply.status, reply.content_type) == (200, "text/html; charset=utf-8")
-        assert "<h1" in reply.text
+        assert '<h3 id="wirewatchgpulost"' in reply.text
     for path in ("/docs", "/docs/nothing", "/docs/../etc/passwd", "/docs/runbooks/%00"):
         assert daemon.get(path).status == 404
 

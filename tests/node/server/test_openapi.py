@@ -18,6 +18,7 @@ from schemathesis.core.result import Ok
 
 from tests.examples import examples
 from tests.support import Node
+from wirewatch.page.content import PageContext
 from wirewatch.server.api import DaemonView, application
 from wirewatch.verdict.node import judge_state
 
@@ -34,8 +35,11 @@ def served(state: str) -> FastAPI:
         node.change("gpu2/Field(165,7)", "set", 0)
     node.poll(times=4)
     judged = judge_state(node.state)
+    place = PageContext("gpu-17")
     return application(
-        DaemonView(lambda: judged, lambda: well, lambda: well, lambda: 1.8e9, lambda: 1e6, "replay")
+        DaemonView(
+            lambda: judged, lambda: well, lambda: well, lambda: 1.8e9, lambda: 1e6, "replay", place=place
+        )
     )
 
 
@@ -86,6 +90,20 @@ def test_every_answer_is_as_documented(state: str) -> None:
             assert reply.status_code < 500 or case.operation.path in DOCUMENTED
 
         conforms()
+
+
+def test_each_document_about_the_node_has_its_host() -> None:
+    app = served("broken")
+    paths = (
+        "/health",
+        "/api/v1/findings",
+        f"/api/v1/findings/{finding(app)}",
+        "/api/v1/status",
+        "/api/v1/jobs",
+    )
+    assert {path: json.loads(asked(app, "GET", path)[2])["host"] for path in paths} == dict.fromkeys(
+        paths, "gpu-17"
+    )
 
 
 def test_the_document_names_every_status_that_there_is() -> None:

@@ -17,7 +17,7 @@ from wirewatch.daemon.persistence import read_ledger, save_ledger
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Entry, Key, Ledger, Now, Probes, Stage, VerdictPolicy, key_of
 from wirewatch.verdict.node import Standing, Verdict, judge_node
-from wirewatch.verdict.orders import acknowledge, pick, suppress, unsuppress
+from wirewatch.verdict.orders import acknowledge, pick, repaired, suppress, unsuppress
 
 D, U, F = Health.DEGRADED, Health.UNKNOWN, Health.FAILED
 EPOCH = 1_795_223_090.0
@@ -242,15 +242,20 @@ class Drawn:
         self.mono = 60.0
 
     def ack(self, rule: str, part: Subject) -> None:
+        said = OperatorNote("bob", "seen, looking at it", self.at)
+        self.ledger = acknowledge(self.ledger, self._picked(rule, part), said)
+        self.step()
+
+    def repaired(self, rule: str, part: Subject) -> None:
         said = OperatorNote("ann", "cable exchanged", self.at)
-        self.ledger = acknowledge(self.ledger, self._picked(rule, part), said, self.mono)
+        self.ledger = repaired(self.ledger, self._picked(rule, part), said, self.mono)
         self.step()
 
     def suppress(self, rule: str, part: Subject, seconds: float = 3600.0) -> None:
         said = OperatorNote("ann", "waiting for a part", self.at)
         one = self._picked(rule, part)
         until = self.at + seconds
-        self.ledger = suppress(self.ledger, one, until, said, self.policy, self.mono, although_failed=True)
+        self.ledger = suppress(self.ledger, one, until, said, self.policy, self.mono)
         self.step()
 
     def unsuppress(self, rule: str, part: Subject) -> None:

@@ -62,7 +62,7 @@ WORDS = st.one_of(
     st.just(("content",)),
     st.tuples(st.just("end"), _EVENTS),
 )
-ORDERS = st.tuples(st.sampled_from(["ack", "ack", "suppress"]), st.integers(0, 5))
+ORDERS = st.tuples(st.sampled_from(["repaired", "repaired", "suppress"]), st.integers(0, 5))
 
 
 def histories(*kinds: st.SearchStrategy[Op], size: int = 12) -> st.SearchStrategy[list[Op]]:
@@ -190,12 +190,12 @@ class _Play:
     def probed(self, clean: bool) -> None:  # noqa: FBT001 - drawn
         self.node.probed(clean=clean)
 
-    def ack(self, number: int) -> None:
+    def repaired(self, number: int) -> None:
         told = self.node.verdict.standings
         if told:
             finding = told[number % len(told)].finding
             with ignored(OrderError):
-                self.node.ack(finding.rule, finding.subject)
+                self.node.repaired(finding.rule, finding.subject)
 
     def suppress(self, number: int) -> None:
         told = self.node.verdict.standings

@@ -230,7 +230,7 @@ def test_silence_repairs_nothing_that_latches(rule: str) -> None:
     (standing,) = verdict.standings
     assert (verdict.health, standing.stage) == (F, LATCHED)
     assert "absence does not prove a repair" in standing.finding.evidence
-    assert standing.finding.action == f"repair it; once repaired: `wirewatch findings ack {standing.id}`"
+    assert standing.finding.action == f"repair it; once repaired: `wirewatch findings repaired {standing.id}`"
     assert node.look(seconds=3600.0, times=24 * 30).health is F
 
 
@@ -334,7 +334,7 @@ def test_that_a_memory_was_lost_stays_whatever_is_read_until_a_word(
         (entry,) = node.ledger.entries.values()
         assert (entry.rule, entry.stage, entry.evidence) == (LOST, Stage.LATCHED, known.evidence)
         assert node.verdict.health is U
-    node.ack(LOST, Subject())
+    node.repaired(LOST, Subject())
     assert not node.ledger.entries
     assert node.look().health is Health.OK
 

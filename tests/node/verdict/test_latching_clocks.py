@@ -19,7 +19,7 @@ from wirewatch.daemon.persistence import read_ledger, save_ledger
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Stage, Suppression, VerdictPolicy
 from wirewatch.verdict.node import Standing, judge_node
-from wirewatch.verdict.orders import acknowledge
+from wirewatch.verdict.orders import repaired
 
 HOUR, DAY = 3600.0, 86400.0
 YEAR = 365 * DAY
@@ -63,13 +63,13 @@ class Skewed(Drawn):
                 self.found[key] = replace(told, since=at, last=at)
 
 
-def acknowledged(rule: str, health: Health, acks: int) -> Skewed:
+def mended(rule: str, health: Health, acks: int) -> Skewed:
     node = Skewed()
     node.look()
     node.event(rule, node.gpu(), health)
     node.look()
     for _ in range(acks):
-        node.ack(rule, node.gpu())
+        node.repaired(rule, node.gpu())
     return node
 
 
@@ -77,13 +77,13 @@ def acknowledged(rule: str, health: Health, acks: int) -> Skewed:
 @given(SAME_BOOT, st.integers(1, 2))
 @example([("set", HOUR), ("restart", 0.0)], 2)
 @example([("set", -YEAR), ("restart", 0.0), ("look", 5.0)], 1)
-def test_an_acknowledged_event_stays_so_whatever_the_clock_says(history: History, acks: int) -> None:
+def test_an_repaired_event_stays_so_whatever_the_clock_says(history: History, acks: int) -> None:
     """Before, an XID whose time a start made an hour later was a new one, and FAILED."""
-    node = acknowledged(XID, F, acks)
+    node = mended(XID, F, acks)
     for op in history:
         node.play([op])
         assert node.look(seconds=0.0).health < F
-    mild = acknowledged(MILD, D, 1)
+    mild = mended(MILD, D, 1)
     mild.play(history)
     assert mild.look().health is Health.OK
 
@@ -91,11 +91,11 @@ def test_an_acknowledged_event_stays_so_whatever_the_clock_says(history: History
 @settings(max_examples=examples(60))
 @given(SAME_BOOT, SAME_BOOT, st.integers(1, 2))
 @example([("set", -HOUR)], [("restart", 0.0)], 2)
-def test_a_new_event_is_never_acknowledged_whatever_the_clock_says(
+def test_a_new_event_is_never_repaired_whatever_the_clock_says(
     before: History, after: History, acks: int
 ) -> None:
     """Before, one that came while the clock was set back was older than the acknowledgement, and over."""
-    node = acknowledged(XID, F, acks)
+    node = mended(XID, F, acks)
     node.play(before)
     node.event(XID, node.gpu())
     for op in after:
@@ -224,7 +224,7 @@ def test_a_file_of_0_1_is_read_and_its_acknowledgements_and_suppressions_hold(
     node.event(XID, node.gpu())
     node.find(DOWN, node.gpu("GPU-b"))
     node.look(times=4)
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     node.suppress(DOWN, node.gpu("GPU-b"), DAY)
     before, path = node.health, tmp_path / "latches.json"
     node.restart()
@@ -244,7 +244,7 @@ def test_where_no_boot_is_known_the_time_decides_as_in_0_1(tmp_path: Path) -> No
     node.ledger = Ledger("")
     node.event(XID, node.gpu())
     node.look()
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     node.restart()
     assert node.look().health is D
     node.clear(XID, node.gpu())
@@ -295,9 +295,9 @@ class Logged:
         found = judge_node(self.state, self.ledger).standings
         return next(one for one in found if one.finding.rule == XID)
 
-    def ack(self) -> None:
+    def repaired(self) -> None:
         said = OperatorNote("ann", "reset", self.clock.now())
-        self.ledger = acknowledge(self.ledger, self.look(), said, self.clock.mono())
+        self.ledger = repaired(self.ledger, self.look(), said, self.clock.mono())
 
     def _now(self) -> Now:
         return Now(self.clock.now(), self.clock.mono())
@@ -317,7 +317,7 @@ def test_what_the_log_said_is_known_again_by_its_own_clock(
 ) -> None:
     node = Logged(folder / "latches.json")
     node.fault()
-    node.ack()
+    node.repaired()
     assert node.look().finding.health is D
     for seconds in steps:
         node.clock.wrong += seconds

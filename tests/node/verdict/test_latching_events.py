@@ -10,7 +10,7 @@ from wirewatch.core.collector import Component, NodeState
 from wirewatch.core.ports import Gpu
 from wirewatch.core.types import Health, Subject
 from wirewatch.verdict.ledger import Stage
-from wirewatch.verdict.node import ACKNOWLEDGED, LATCHED, LIVE, PROBATION, judge_node
+from wirewatch.verdict.node import LATCHED, LIVE, PROBATION, REPAIRED, judge_node
 from wirewatch.verdict.observation import cards
 
 XID, OTHER, WISH, FABRIC = "xid.79", "xid.74", "xid.154", "xid.149"
@@ -97,7 +97,7 @@ def test_a_reset_is_when_the_driver_asked_for_one_and_needs_none_any_more() -> N
     assert (standing.stage, standing.measured, standing.finding.health) == (PROBATION, F, D)
     assert node.look(seconds=3600.0, times=24).health is Health.OK
     (standing,) = node.verdict.standings
-    assert standing.stage == ACKNOWLEDGED
+    assert standing.stage == REPAIRED
     assert node.look(seconds=3600.0, times=24 * 30).health is Health.OK
 
 
@@ -274,40 +274,40 @@ def test_the_newest_of_several_is_the_one_that_ends() -> None:
 # Acknowledgements
 
 
-def test_an_acknowledged_event_is_on_probation_and_no_more_than_that() -> None:
+def test_an_repaired_event_is_on_probation_and_no_more_than_that() -> None:
     node = fallen()
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     assert node.health is D
     (standing,) = node.verdict.standings
     assert (standing.stage, standing.measured) == (PROBATION, F)
-    assert standing.finding.evidence == "evidence of xid.79; acknowledged by ann: cable exchanged"
+    assert standing.finding.evidence == "evidence of xid.79; repaired by ann: cable exchanged"
     assert node.look(seconds=3600.0, times=23).health is D
     assert node.look(seconds=3600.0).health is Health.OK
     (standing,) = node.verdict.standings
-    assert (standing.stage, standing.takes_part) == (ACKNOWLEDGED, False)
+    assert (standing.stage, standing.takes_part) == (REPAIRED, False)
 
 
-def test_acknowledged_twice_it_takes_no_part() -> None:
+def test_repaired_twice_it_takes_no_part() -> None:
     node = fallen()
-    node.ack(XID, node.gpu())
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     assert node.health is Health.OK
     assert node.look(times=100).health is Health.OK
-    assert node.verdict.standings[0].stage == ACKNOWLEDGED
+    assert node.verdict.standings[0].stage == REPAIRED
 
 
 def test_a_newer_event_is_a_recurrence() -> None:
     node = fallen()
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     node.look(times=10)
     node.event(XID, node.gpu())
     assert node.look(times=10).health is F
-    assert (node.entry(XID, node.gpu()).times, node.entry(XID, node.gpu()).acked) == (2, None)
+    assert (node.entry(XID, node.gpu()).times, node.entry(XID, node.gpu()).repaired) == (2, None)
 
 
 def test_a_newer_event_is_one_although_the_clock_was_set_back() -> None:
     node = fallen()
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     node.look(times=10)
     node.at -= 7200.0
     node.event(XID, node.gpu())
@@ -316,8 +316,8 @@ def test_a_newer_event_is_one_although_the_clock_was_set_back() -> None:
 
 def test_an_event_of_a_new_boot_is_one_although_the_clock_is_wrong_then(tmp_path: Path) -> None:
     node = fallen(tmp_path)
-    node.ack(XID, node.gpu())
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     node.reboot()
     node.at -= 86400.0
     node.event(XID, node.gpu())
@@ -330,7 +330,7 @@ def test_an_acknowledgement_holds_across_restarts(acks: int, tmp_path: Path) -> 
     node = fallen(tmp_path)
     for _ in range(acks):
         node.look(times=4)
-        node.ack(XID, node.gpu())
+        node.repaired(XID, node.gpu())
     before = node.health
     for drift in (30.0, -20.0):
         node.restart()
@@ -341,23 +341,23 @@ def test_an_acknowledgement_holds_across_restarts(acks: int, tmp_path: Path) -> 
     assert node.look().health is F
 
 
-def test_an_acknowledged_degraded_event_takes_no_part_until_a_newer_one() -> None:
+def test_an_repaired_degraded_event_takes_no_part_until_a_newer_one() -> None:
     node = Drawn()
     node.event("xid.94", node.gpu(), D)
     assert node.look().health is D
-    node.ack("xid.94", node.gpu())
+    node.repaired("xid.94", node.gpu())
     assert node.look(times=10).health is Health.OK
-    assert node.verdict.standings[0].stage == ACKNOWLEDGED
+    assert node.verdict.standings[0].stage == REPAIRED
     node.event("xid.94", node.gpu(), D)
     assert node.look().health is D
     assert node.ledger.entries == {}
 
 
-def test_one_that_is_worse_than_the_acknowledged_is_failed() -> None:
+def test_one_that_is_worse_than_the_repaired_is_failed() -> None:
     node = Drawn()
     node.event(FABRIC, node.gpu(), D)
     node.look()
-    node.ack(FABRIC, node.gpu())
+    node.repaired(FABRIC, node.gpu())
     node.event(FABRIC, node.gpu())
     assert node.look(times=10).health is F
 
@@ -366,7 +366,7 @@ def test_one_that_got_worse_is_held_as_what_it_became(tmp_path: Path) -> None:
     node = Drawn(tmp_path)
     node.event(FABRIC, node.gpu(), D)
     node.look()
-    node.ack(FABRIC, node.gpu())
+    node.repaired(FABRIC, node.gpu())
     node.event(FABRIC, node.gpu())
     node.look()
     node.restart()
@@ -374,19 +374,19 @@ def test_one_that_got_worse_is_held_as_what_it_became(tmp_path: Path) -> None:
     assert node.look(times=10).health is F
 
 
-def test_an_acknowledged_event_is_forgotten_only_when_it_is_no_longer_reported(tmp_path: Path) -> None:
+def test_an_repaired_event_is_forgotten_only_when_it_is_no_longer_reported(tmp_path: Path) -> None:
     node = fallen(tmp_path)
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     assert node.look(seconds=3600.0, times=24 * 20).health is Health.OK
     node.reboot()
     assert node.look(seconds=3600.0, times=3).health is Health.OK
     assert node.ledger.entries == {}
 
 
-def test_an_event_of_a_rule_that_a_person_puts_right_may_be_acknowledged() -> None:
+def test_an_event_of_a_rule_that_a_person_puts_right_may_be_repaired() -> None:
     node = fallen(plain=("xid.*",))
     assert node.ledger.entries == {}
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     assert node.look().health is D
     node.clear(XID, node.gpu())
     assert node.look().health is Health.OK
@@ -426,17 +426,17 @@ def test_a_word_for_an_event_at_an_address_holds_while_it_is_reported_so() -> No
     node.event(FABRIC, CARD)
     node.look()
     # Told by its address, and known by its name all the same.
-    node.ack(FABRIC, node.gpu(link="3"))
+    node.repaired(FABRIC, node.gpu(link="3"))
     assert node.look(times=3).health is D
 
 
-def test_after_a_restart_an_acknowledged_event_is_known_by_its_address_before_nvml_answers(
+def test_after_a_restart_an_repaired_event_is_known_by_its_address_before_nvml_answers(
     tmp_path: Path,
 ) -> None:
     node = Drawn(tmp_path)
     node.event(FABRIC, CARD)
     node.look()
-    node.ack(FABRIC, node.gpu(link="3"))
+    node.repaired(FABRIC, node.gpu(link="3"))
     node.look()
     node.restart()
     node.waiting = {"inventory"}
@@ -472,8 +472,8 @@ def test_of_two_names_of_one_event_the_worse_is_kept(acked: Subject) -> None:
     node.event(FABRIC, CARD)
     node.event(FABRIC, node.gpu(link="3"))
     node.look()
-    node.ack(FABRIC, acked)
-    node.ack(FABRIC, acked)
+    node.repaired(FABRIC, acked)
+    node.repaired(FABRIC, acked)
     node.waiting = set()
     node.found.clear()
     assert node.look(times=9).health is F

@@ -1,6 +1,7 @@
 """What holds for every history: one more fault or lost reading never makes a node ready, and so on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress as ignored
 from dataclasses import replace
 
 from hypothesis import example, given, settings
@@ -30,10 +31,11 @@ from tests.node.verdict.histories import (
 )
 from wirewatch.core.collector import Component, NodeState, blind_finding
 from wirewatch.core.fold import Step, after, overdue
-from wirewatch.core.types import Failed, Finding, Health, Subject
+from wirewatch.core.types import Failed, Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Key, Ledger, Stage, key_of
-from wirewatch.verdict.node import judge_node
+from wirewatch.verdict.node import Standing, judge_node
+from wirewatch.verdict.orders import OrderError, acknowledge, gate, repaired, suppress
 
 ANY = histories(FAULTS, FAULTS, DARK, LOSSES, FALLS, STARTS, WORDS, ORDERS, PROBED)
 WITHOUT_WORDS = histories(FAULTS, FAULTS, LOSSES, FALLS, STARTS, PROBED)
@@ -248,7 +250,7 @@ def test_a_node_that_is_well_is_ready_by_words_alone(history: list[Op]) -> None:
     node.look()
     for finding in node.verdict.findings:
         if finding.health >= U:
-            node.ack(finding.rule, finding.subject)
+            node.repaired(finding.rule, finding.subject)
     assert node.look().job_ready
 
 
@@ -269,7 +271,7 @@ def test_a_restart_at_any_point_never_makes_a_node_ready(before: list[Op], then:
     assert judge_node(other.state, other.ledger).health == node.health
     other.ledger = replace(other.ledger, complete=probes.complete)
     for op in then:
-        if op[0] not in {"ack", "suppress"}:
+        if op[0] not in {"repaired", "suppress"}:
             play(node, op)
             play(other, op)
             assert node.verdict.job_ready or not other.verdict.job_ready
@@ -290,6 +292,43 @@ def test_what_a_restarted_daemon_has_not_read_yet_is_held(history: list[Op]) -> 
             k: (e.stage, e.absent) for k, e in before.items()
         }
         node.waiting.discard(name)
+
+
+# Orders
+
+
+@settings(max_examples=examples(600))
+@given(ANY, ANY)
+def test_acknowledging_never_changes_a_verdict(before: list[Op], then: list[Op]) -> None:
+    node, other = played(before), played(before)
+    said = OperatorNote("bob", "seen", node.at)
+    for one in other.verdict.every:
+        with ignored(OrderError):
+            other.ledger = acknowledge(other.ledger, one, said)
+    assert other.verdict.health is node.verdict.health
+    for op in then:
+        play(node, op)
+        play(other, op)
+        assert (other.health, other.verdict.job_ready) == (node.health, node.verdict.job_ready)
+
+
+@settings(max_examples=examples(600))
+@given(ANY)
+def test_without_the_word_no_order_takes_away_what_is_failed(history: list[Op]) -> None:
+    node = played(history)
+    said, before, until = OperatorNote("ann", "x", node.at), node.verdict, node.at + 60.0
+    failed = {one.key for one in before.every if one.takes_part and one.finding.health is Health.FAILED}
+    orders: tuple[Callable[[Standing], Ledger], ...] = (
+        lambda one: repaired(node.ledger, one, said, node.mono),
+        lambda one: suppress(node.ledger, one, until, said, node.policy, node.mono),
+    )
+    for one in before.every:
+        for order in orders:
+            with ignored(OrderError):
+                after_it = judge_node(node.state, order(one))
+                gate(one, before, after_it, "").guard(yes=False)
+                left = (o for o in after_it.every if o.takes_part and o.finding.health is Health.FAILED)
+                assert failed <= {o.key for o in left}
 
 
 # The ledger itself

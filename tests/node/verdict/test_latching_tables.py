@@ -32,7 +32,7 @@ OVER = Entry(
 )  # fmt: skip
 OLD = {"stamp": None, "newest": None}
 """What an entry of wirewatch 0.1 lacks."""
-ACKED = {**OLD, "acked": OperatorNote("ann", "cable exchanged", EPOCH + 50.0)}
+ACKED = {**OLD, "repaired": OperatorNote("ann", "cable exchanged", EPOCH + 50.0)}
 
 
 @each(
@@ -206,7 +206,7 @@ def test_a_reset_that_was_asked_for_while_a_fault_was_over_does_not_end_its_recu
     node = Drawn()
     node.event(XID, node.gpu())
     node.look()
-    node.ack(XID, node.gpu())
+    node.repaired(XID, node.gpu())
     node.wants = {"GPU-a"}
     node.look()
     node.wants = set()
@@ -363,7 +363,7 @@ def test_of_two_findings_with_one_name_the_worse_is_remembered() -> None:
         assert [entry.evidence for entry in after.entries.values()] == ["FAILED"]
 
 
-def test_an_acknowledged_event_that_the_log_tells_again_after_a_restart_is_over() -> None:
+def test_an_repaired_event_that_the_log_tells_again_after_a_restart_is_over() -> None:
     """Acknowledged while it was held and not reported: its stamp is that of the event."""
     node = Drawn()
     node.event(XID, GPU)
@@ -372,7 +372,7 @@ def test_an_acknowledged_event_that_the_log_tells_again_after_a_restart_is_over(
     node.restart()
     node.clear(XID, GPU)
     node.look(times=2)
-    node.ack(XID, GPU)
+    node.repaired(XID, GPU)
     node.found[XID, GPU] = known
     assert node.look().health is D
 

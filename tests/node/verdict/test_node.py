@@ -80,14 +80,14 @@ def test_the_worst_finding_stands_first_whichever_component_it_is_of() -> None:
         ("seen until now", {"stage": Stage.ACTIVE, "mono": 5.0},
          "e; not seen now, not yet believed to be gone", "a"),
         ("not read", {"stage": Stage.ACTIVE}, "e; not seen now, because its part is not read",
-         "a; if the part is gone for good: `wirewatch findings ack {}`"),
+         "a; if the part is gone for good: `wirewatch findings repaired {}`"),
         ("held, and not read", {"stage": Stage.LATCHED},
          "e; not seen since, but absence does not prove a repair",
-         "a; once repaired: `wirewatch findings ack {}`"),
+         "a; once repaired: `wirewatch findings repaired {}`"),
         ("on probation, and not read", {}, "e; over, on probation", "none, unless it comes back; then: a"),
-        ("acknowledged", {"acked": SAID}, "e; over, on probation; acknowledged by ann: cable",
+        ("repaired", {"repaired": SAID}, "e; over, on probation; repaired by ann: cable",
          "none, unless it comes back; then: a"),
-        ("acknowledged and seen again", {"acked": SAID, "stage": Stage.ACTIVE, "mono": 5.0},
+        ("repaired and seen again", {"repaired": SAID, "stage": Stage.ACTIVE, "mono": 5.0},
          "e; not seen now, not yet believed to be gone", "a"),
         ("once more", {"times": 2}, "e; over, on probation; occurred 2 times within days",
          "none, unless it comes back; then: a"),
@@ -101,10 +101,10 @@ def test_what_is_said_of_a_fault_that_is_not_found_now(
     (one,) = judge_node(node(read("nvlink")), Ledger(entries={entry.key: entry})).standings
     health = D if entry.stage is Stage.PROBATION else F
     assert (one.finding.evidence, one.finding.action) == (evidence, action.format(one.id)), why
-    assert (one.finding.health, one.times, one.acked, one.measured) == (
+    assert (one.finding.health, one.times, one.repaired, one.measured) == (
         health,
         entry.times,
-        entry.acked,
+        entry.repaired,
         None,
     )
 
@@ -124,7 +124,7 @@ def test_an_event_says_how_to_end_it_once_it_is_repaired(last: float) -> None:
     state = node(replace(read("xid"), findings=(told,)))
     entry = replace(HELD, rule="xid.79", collector="xid", stage=Stage.ACTIVE)
     (one,) = judge_node(state, Ledger(entries={entry.key: entry})).standings
-    more = f"; once repaired: `wirewatch findings ack {one.id}`" if last else ""
+    more = f"; once repaired: `wirewatch findings repaired {one.id}`" if last else ""
     assert one.finding.action == f"reset it{more}"
 
 

@@ -74,7 +74,8 @@ def test_a_part_that_no_series_shows_is_not_repaired() -> None:
     assert node.look(times=100).health is F
     (standing,) = node.verdict.standings
     assert "not seen now, because its part is not read" in standing.finding.evidence
-    assert f"if the part is gone for good: `wirewatch findings ack {standing.id}`" in standing.finding.action
+    order = f"`wirewatch findings repaired {standing.id}`"
+    assert f"if the part is gone for good: {order}" in standing.finding.action
     node.mute = set()
     assert node.look(times=5).health is D
 

@@ -8,8 +8,19 @@ from tests.node.verdict.drawn import HUNG, D, Drawn, F, U
 from tests.rows import each
 from wirewatch.core.types import Finding, Health, OperatorNote, Subject
 from wirewatch.verdict.ledger import Ledger, Stage
-from wirewatch.verdict.node import ACKNOWLEDGED, LIVE, SUPPRESSED, Standing, Verdict, judge_node
-from wirewatch.verdict.orders import OrderError, pick, suppress, unsuppress
+from wirewatch.verdict.node import LIVE, REPAIRED, SUPPRESSED, Standing, Verdict, judge_node
+from wirewatch.verdict.orders import (
+    OrderError,
+    broken,
+    end_of_repair,
+    forget,
+    gate,
+    pick,
+    repaired,
+    seen_words,
+    suppress,
+    unsuppress,
+)
 
 DOWN, LATCH = "nvlink.link_down", "probe.wrong_data"
 DAY = 86400.0
@@ -30,13 +41,156 @@ def gone(folder: Path | None = None, rule: str = DOWN, **options: object) -> Dra
     return node
 
 
-# Acknowledging
+# Acknowledging: seen, and no more than that
+
+
+def test_an_xid_that_was_seen_twice_is_failed_still() -> None:
+    """Before, "seen, looking at it" said twice made the node OK, and a job could start."""
+    node = Drawn()
+    node.event("xid.79", node.gpu())
+    node.look()
+    for _ in range(2):
+        node.ack("xid.79", node.gpu())
+        assert (node.health, node.verdict.job_ready) == (F, False)
+    (standing,) = node.verdict.standings
+    assert (standing.stage, standing.takes_part, standing.repaired) == (LIVE, True, None)
+    assert standing.seen == OperatorNote("bob", "seen, looking at it", node.at)
+    assert "counts as FAILED as before, and no job may start" in seen_words(standing, node.verdict)
+    assert f"`wirewatch findings repaired {standing.id}`" in seen_words(standing, node.verdict)
+
+
+@each(("known", "now", "seen"), [(D, D, True), (F, D, True), (D, U, False), (D, F, False), (U, F, False)])
+def test_what_was_seen_is_news_again_when_it_is_worse(known: Health, now: Health, *, seen: bool) -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu(), known)
+    node.look()
+    node.ack(DOWN, node.gpu())
+    node.find(DOWN, node.gpu(), now)
+    node.look()
+    (standing,) = node.verdict.standings
+    assert (standing.seen is not None) is seen
+
+
+def test_what_was_seen_is_news_again_when_it_comes_back() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu(), D)
+    node.look()
+    node.ack(DOWN, node.gpu())
+    node.clear(DOWN, node.gpu())
+    assert node.look().standings == ()
+    assert node.ledger.seen == {}
+    node.find(DOWN, node.gpu(), D)
+    assert node.look().standings[0].seen is None
+
+
+def test_a_collector_that_cannot_read_does_not_end_what_was_seen() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu(), D)
+    node.look()
+    node.ack(DOWN, node.gpu())
+    node.clear(DOWN, node.gpu())
+    node.down["nvlink"] = HUNG
+    node.look()
+    assert len(node.ledger.seen) == 1
+    del node.down["nvlink"]
+    node.look()
+    assert node.ledger.seen == {}
+
+
+def test_that_it_was_seen_is_taken_back() -> None:
+    node = sick()
+    (standing,) = node.verdict.standings
+    with pytest.raises(OrderError, match="is not acknowledged"):
+        forget(node.ledger, standing)
+    node.ack(DOWN, node.gpu())
+    assert forget(node.ledger, standing).seen == {}
+
+
+# Repaired
+
+
+@each(
+    ("lasting", "failed"),
+    [("latched", True), ("on probation", False)],
+)
+def test_a_repair_opens_the_gate_of_what_is_failed_alone(lasting: str, *, failed: bool) -> None:
+    node = gone(latch=("nvlink.*",))
+    if lasting == "on probation":
+        node.repaired(DOWN, node.gpu())
+    (one,) = node.verdict.standings
+    after = repaired(node.ledger, one, OperatorNote("ann", "x", node.at), node.mono)
+    opened = gate(one, node.verdict, judge_node(node.state, after), end_of_repair(after, one, node.policy))
+    assert bool(opened.failed) is failed
+    if failed:
+        with pytest.raises(OrderError, match="is FAILED; with this order") as told:
+            opened.guard(yes=False)
+        assert "counts as DEGRADED (probation), and the node is DEGRADED: jobs may start" in str(told.value)
+        assert f"`wirewatch findings repaired {one.id} --undo` takes this back" in str(told.value)
+    assert "takes this back" in opened.guard(yes=True)
+    assert bool(failed) or opened.guard(yes=False)
+
+
+def test_an_order_after_which_another_finding_still_keeps_jobs_away_wants_the_word_too() -> None:
+    node = sick()
+    node.find(DOWN, node.gpu("GPU-b"))
+    node.look(times=3)
+    one = node.verdict.standings[0]
+    said = OperatorNote("ann", "x", node.at)
+    after = judge_node(node.state, suppress(node.ledger, one, node.at + 60.0, said, node.policy, node.mono))
+    opened = gate(one, node.verdict, after, "until then")
+    assert after.health is F
+    with pytest.raises(OrderError, match=r"is FAILED.*no job may start"):
+        opened.guard(yes=False)
+
+
+def test_what_is_milder_than_failed_wants_no_word() -> None:
+    node = Drawn()
+    node.find(DOWN, node.gpu(), D)
+    node.look()
+    (one,) = node.verdict.standings
+    said = OperatorNote("ann", "x", node.at)
+    after = judge_node(node.state, suppress(node.ledger, one, node.at + 60.0, said, node.policy, node.mono))
+    assert gate(one, node.verdict, after, "until then").guard(yes=False).endswith("; until then")
+
+
+def test_a_repair_is_taken_back_at_each_stage() -> None:
+    node = gone(latch=("nvlink.*",))
+    (one,) = node.verdict.standings
+    with pytest.raises(OrderError, match="nobody has said"):
+        broken(node.ledger, one.id)
+    for times in (1, 2):
+        for _ in range(times):
+            node.repaired(DOWN, node.gpu())
+        assert node.health is (D if times == 1 else Health.OK)
+        node.ledger = broken(node.ledger, one.id)
+        assert node.look().health is F
+        assert node.stage(DOWN, node.gpu()) is Stage.LATCHED
+
+
+def test_a_repair_of_an_event_is_taken_back_while_the_log_tells_of_it() -> None:
+    for rule, health in (("xid.79", F), ("xid.94", D)):
+        node = Drawn()
+        node.event(rule, node.gpu(), health)
+        node.look()
+        (one,) = node.verdict.standings
+        node.repaired(rule, node.gpu())
+        assert node.health < health
+        node.ledger = broken(node.ledger, one.id[:4])
+        assert node.look().health is health
+        assert node.verdict.standings[0].repaired is None
+
+
+def test_too_few_digits_take_no_repair_back() -> None:
+    node = gone(latch=("nvlink.*",))
+    node.repaired(DOWN, node.gpu())
+    with pytest.raises(OrderError, match="nobody has said"):
+        broken(node.ledger, node.verdict.standings[0].id[:3])
 
 
 def test_what_is_measured_and_failed_cannot_be_talked_away() -> None:
     node = sick()
     with pytest.raises(OrderError, match=r"measured at this moment .*: repair it, or .* until a date"):
-        node.ack(DOWN, node.gpu())
+        node.repaired(DOWN, node.gpu())
     assert node.health is F
 
 
@@ -46,7 +200,7 @@ def test_what_is_measured_and_never_was_failed_cannot_either(health: Health) -> 
     node.find(DOWN, node.gpu(), health)
     node.look()
     with pytest.raises(OrderError, match="measured at this moment"):
-        node.ack(DOWN, node.gpu())
+        node.repaired(DOWN, node.gpu())
 
 
 def test_what_is_held_while_its_collector_is_blind_is_measured_still() -> None:
@@ -54,30 +208,30 @@ def test_what_is_held_while_its_collector_is_blind_is_measured_still() -> None:
     node.down["nvlink"] = HUNG
     node.look()
     with pytest.raises(OrderError, match="measured at this moment"):
-        node.ack(DOWN, node.gpu())
+        node.repaired(DOWN, node.gpu())
 
 
 def test_what_is_latched_becomes_probation() -> None:
     node = gone(latch=("nvlink.*",))
     assert node.stage(DOWN, node.gpu()) is Stage.LATCHED
-    node.ack(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
     assert node.health is D
     (standing,) = node.verdict.standings
-    assert standing.finding.evidence.endswith("; over, on probation; acknowledged by ann: cable exchanged")
-    assert standing.acked == OperatorNote("ann", "cable exchanged", node.at)
+    assert standing.finding.evidence.endswith("; over, on probation; repaired by ann: cable exchanged")
+    assert standing.repaired == OperatorNote("ann", "cable exchanged", node.at)
     assert node.look(seconds=3600.0, times=24).health is Health.OK
 
 
 def test_what_is_not_yet_believed_to_be_gone_becomes_probation() -> None:
     node = gone()
-    node.ack(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
     assert node.health is D
 
 
 def test_what_is_on_probation_is_over() -> None:
     node = gone()
     node.look(times=5)
-    node.ack(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
     assert node.health is Health.OK
     assert node.look(times=3).health is Health.OK
     assert node.stage(DOWN, node.gpu()) is Stage.REMEMBERED
@@ -85,11 +239,11 @@ def test_what_is_on_probation_is_over() -> None:
 
 def test_what_comes_back_after_a_word_is_failed_at_once() -> None:
     node = gone()
-    node.ack(DOWN, node.gpu())
-    node.ack(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
     node.find(DOWN, node.gpu(), D)
     assert node.look().health is F
-    assert node.entry(DOWN, node.gpu()).acked is None
+    assert node.entry(DOWN, node.gpu()).repaired is None
 
 
 def test_a_word_for_what_the_collector_calls_degraded_forgets_that_it_was_failed() -> None:
@@ -97,7 +251,7 @@ def test_a_word_for_what_the_collector_calls_degraded_forgets_that_it_was_failed
     node.look(times=5)
     node.find(DOWN, node.gpu(), D)
     assert node.look().health is F
-    node.ack(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
     assert node.look().health is D
     assert node.ledger.entries == {}
     node.find(DOWN, node.gpu())
@@ -113,28 +267,28 @@ def test_a_part_that_is_gone_for_good_is_talked_away_in_two_steps(tmp_path: Path
     node.found.clear()
     node.restart()
     node.look()
-    node.ack("gpu.lost", part)
+    node.repaired("gpu.lost", part)
     assert node.look(times=9).health is D
-    node.ack("gpu.lost", part)
+    node.repaired("gpu.lost", part)
     node.restart()
     assert node.look(times=9).health is Health.OK
 
 
-def test_what_was_forgotten_is_acknowledged_once() -> None:
+def test_what_was_forgotten_is_repaired_once() -> None:
     node = Drawn()
     node.event("xid.94", node.gpu(), D)
     node.look()
-    node.ack("xid.94", node.gpu())
-    with pytest.raises(OrderError, match="acknowledged already"):
-        node.ack("xid.94", node.gpu())
+    node.repaired("xid.94", node.gpu())
+    with pytest.raises(OrderError, match="repaired already"):
+        node.repaired("xid.94", node.gpu())
 
 
 def test_a_word_survives_a_restart(tmp_path: Path) -> None:
     node = gone(tmp_path, latch=("nvlink.*",))
-    node.ack(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
     node.restart()
     assert node.look().health is D
-    assert node.entry(DOWN, node.gpu()).acked == OperatorNote("ann", "cable exchanged", node.at - 35.0)
+    assert node.entry(DOWN, node.gpu()).repaired == OperatorNote("ann", "cable exchanged", node.at - 35.0)
 
 
 # Suppressing
@@ -148,22 +302,6 @@ def test_what_is_suppressed_takes_no_part_and_stays_visible() -> None:
     assert (standing.stage, standing.measured, standing.finding.health) == (SUPPRESSED, F, F)
     assert standing.suppression is not None
     assert standing.suppression.said == OperatorNote("ann", "waiting for a part", node.at)
-
-
-def test_what_is_failed_is_suppressed_only_by_who_knows_that_jobs_may_start_then() -> None:
-    """Before, jobs started without a word."""
-    node = sick()
-    said = OperatorNote("ann", "part is ordered", node.at)
-    (one,) = node.verdict.standings
-    with pytest.raises(
-        OrderError, match=r"FAILED: jobs may start on this node while it is suppressed; give --yes"
-    ):
-        suppress(node.ledger, one, node.at + 60.0, said, node.policy)
-    mild = Drawn()
-    mild.find(DOWN, mild.gpu(), D)
-    mild.look()
-    (one,) = mild.verdict.standings
-    assert suppress(mild.ledger, one, mild.at + 60.0, said, mild.policy).suppressions
 
 
 def test_until_its_date() -> None:
@@ -250,7 +388,7 @@ def test_what_is_suppressed_on_probation_is_over_with_a_word() -> None:
     node = gone()
     node.look(times=5)
     node.suppress(DOWN, node.gpu())
-    node.ack(DOWN, node.gpu())
+    node.repaired(DOWN, node.gpu())
     assert node.stage(DOWN, node.gpu()) is Stage.REMEMBERED
 
 
@@ -362,20 +500,20 @@ def test_orders_do_not_change_what_they_were_given() -> None:
     before = node.ledger
     one = pick(node.verdict, node.verdict.standings[0].id)
     said = OperatorNote("ann", "why", node.at)
-    after = suppress(before, one, node.at + 60.0, said, node.policy, although_failed=True)
+    after = suppress(before, one, node.at + 60.0, said, node.policy)
     assert before.suppressions == {}
     assert judge_node(node.state, after).health is Health.OK
     assert judge_node(node.state, unsuppress(after, one)).health is F
     assert judge_node(node.state, Ledger()).health is F
 
 
-def test_what_is_acknowledged_is_not_suppressed_besides() -> None:
+def test_what_is_repaired_is_not_suppressed_besides() -> None:
     node = Drawn()
     node.event("xid.94", node.gpu(), D)
     node.look()
-    node.ack("xid.94", node.gpu())
+    node.repaired("xid.94", node.gpu())
     node.suppress("xid.94", node.gpu())
-    assert node.verdict.standings[0].stage == ACKNOWLEDGED
+    assert node.verdict.standings[0].stage == REPAIRED
     node.unsuppress("xid.94", node.gpu())
     assert node.ledger.suppressions == {}
 
@@ -392,5 +530,5 @@ def test_a_suppression_of_what_is_not_there_now_is_shown_and_can_be_taken_back()
     assert verdict.findings == ()
     assert verdict.health is Health.OK
     with pytest.raises(OrderError, match="is not there now"):
-        node.ack(DOWN, node.gpu())
+        node.repaired(DOWN, node.gpu())
     assert unsuppress(node.ledger, standing).suppressions == {}

@@ -166,7 +166,7 @@ def test_a_clique_is_said_to_be_one(nodes: int, words: str) -> None:
     assert one.evidence.startswith(f"as n1{words}: sends 20.0% slower")
 
 
-def test_acknowledged_is_what_has_that_rule_and_place() -> None:
+def test_repaired_is_what_has_that_rule_and_place() -> None:
     known = told(part(), part(rail="mlx5_3"), part(PartKind.PAIR, peer="n2"))
     assert without(known, NODE).parts == known.parts[1:]
     assert without(known, ROUTE).parts == known.parts[:2]

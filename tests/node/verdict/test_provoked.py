@@ -64,7 +64,7 @@ from wirewatch.verdict.drift.watch import DriftPolicy
 from wirewatch.verdict.latching import step
 from wirewatch.verdict.ledger import Ledger, Now, Stage, VerdictPolicy
 from wirewatch.verdict.node import judge_node, judge_state
-from wirewatch.verdict.orders import OrderError, suppress
+from wirewatch.verdict.orders import OrderError, gate, suppress
 
 OK, D, U, F = Health
 CONFIRMED = 3
@@ -285,7 +285,11 @@ def link_down_while_accepting(folder: Path) -> object:
     node.change("gpu2/Field(165,7)", "set", 0)
     node.poll("nvlink", times=CONFIRMED)
     refused = node.accept(yes=False)
-    return "18 -> 17 links up" in refused, "findings hold: nvlink.link_down" in refused, "--yes" in refused
+    return (
+        "18 -> 17 links up" in refused,
+        "end first: nvlink.link_down" in refused,
+        "--yes" in refused,
+    )
 
 
 def suppressed_failure(_: Path) -> object:
@@ -294,8 +298,9 @@ def suppressed_failure(_: Path) -> object:
     node.look(times=CONFIRMED)
     (one,) = node.verdict.standings
     said = OperatorNote("ann", "part is ordered", node.at)
+    after = judge_node(node.state, suppress(node.ledger, one, node.at + 60.0, said, node.policy))
     try:
-        suppress(node.ledger, one, node.at + 60.0, said, node.policy)
+        gate(one, node.verdict, after, "until then").guard(yes=False)
     except OrderError as error:
         why = str(error)
         return "jobs may start" in why, "--yes" in why, node.verdict.job_ready
@@ -479,18 +484,18 @@ def half_slow(_: Path) -> object:
     return {(one.rule, one.subject.gpu) for one in held}, matrix.slow(four), matrix.slow(four, history(4))
 
 
-def acknowledged_before(_: Path) -> object:
+def repaired_before(_: Path) -> object:
     """After one word, which leaves it on probation, and after another, which ends it."""
     found = []
     for words in (1, 2):
-        node = clocks.acknowledged(clocks.XID, F, words)
+        node = clocks.mended(clocks.XID, F, words)
         node.play([("set", clocks.HOUR), ("restart", 0.0)])
         found.append(node.look().health)
     return found
 
 
 def new_after_a_correction(_: Path) -> object:
-    node = clocks.acknowledged(clocks.XID, F, 1)
+    node = clocks.mended(clocks.XID, F, 1)
     node.play([("set", -clocks.HOUR)])
     node.event(clocks.XID, node.gpu())
     return node.look().health
@@ -708,8 +713,8 @@ CASES: Sequence[Case] = (
     Case(9, "half the GPUs slow as sources, of eight and of four", half_slow,
          ({("straggler.source", str(n)) for n in range(4)}, *[["source 0", "source 1"]] * 2)),
     # Before: FAILED again.
-    Case(9, "a corrected wall clock and an acknowledged XID", acknowledged_before, [D, OK]),
-    # Before: acknowledged with the one before.
+    Case(9, "a corrected wall clock and an repaired XID", repaired_before, [D, OK]),
+    # Before: repaired with the one before.
     Case(9, "a corrected wall clock and a new XID", new_after_a_correction, F),
     # Before: FAILED at once, since the jump dropped the suppression for good.
     Case(9, "one forward jump and a suppression", jump, (OK, OK, F)),

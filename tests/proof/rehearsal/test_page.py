@@ -30,7 +30,7 @@ def test_the_page_has_each_fault_with_its_seconds() -> None:
     line = next(line for line in told.splitlines() if line.startswith("| `nvlink-link-slow`"))
     assert line == (
         "| `nvlink-link-slow`: NVLink 7 of GPU 2 trains at a fraction of its rate |"
-        " WirewatchNVLinkSlow critical (gpu 2, link 7) | 12 s | 8 min | repaired, then `findings ack` |"
+        " WirewatchNVLinkSlow critical (gpu 2, link 7) | 12 s | 8 min | repaired, then `findings repaired` |"
         " 46 s | 8.75 min |"
     )
     assert "This run: 420 s" in told

@@ -30,5 +30,9 @@ def test_the_daemon_takes_it(tmp_path: Path) -> None:
     assert of["nvlink"].options.interval == 1.0
     assert of["nvlink"].policy.error_limits["crc"].seconds == 4.0
     assert of["infiniband"].policy.error_limits["link_downed"].seconds < 100
-    assert (config.probe.every, config.policy.verdict.settle, config.drift.interval) == (40.0, 4.0, 1.0)
+    assert (config.probe.probe_interval, config.policy.verdict.settle, config.drift.interval) == (
+        40.0,
+        4.0,
+        1.0,
+    )
     assert (config.listen.socket, config.state.directory) == ("/run/x.sock", "/var/x")

@@ -5,23 +5,24 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from wirewatch.core.answer import answer_line
+from wirewatch.core.exits import exit_of
 from wirewatch.core.types import FAIL_ON, Finding, Health, Subject
-from wirewatch.core.words import count, each_text, printable, short_span
+from wirewatch.core.words import count, each_text, short_span
 from wirewatch.documents.health import (
     HEALTH_NAMES,
     CheckDocument,
     CheckFinding,
+    GateOrder,
     NodeFinding,
     NodeGpu,
     ProbeStatus,
 )
 
 HEALTHS = {name: health for health, name in HEALTH_NAMES.items()}
-EXIT = {Health.OK: 0, Health.DEGRADED: 1, Health.FAILED: 2, Health.UNKNOWN: 3}
 SUPPRESSED = "suppressed"
-LIMIT = 250
-"""Bytes of the line: it becomes the reason of a drained node, which others cut anywhere when it is longer."""
-CUT = "…"
+NOT_COUNTED = frozenset({"aside", "repaired", SUPPRESSED})
+"""Stages of findings on which no verdict depends."""
 Source = Literal["daemon", "demo", "own", "none"]
 
 
@@ -44,8 +45,10 @@ class Grounds:
     `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or nothing can be probed.
     `fail_on`: the healths with which no job may start, as the node is configured. `required`: the policy
     requires a fresh probe, unless nothing can be probed here (`exempt`). `released`: the GPUs are released
-    and must not be read. `suppressed`: what an operator suppressed. `base`: the health apart from all
-    findings, and `gpus`: every GPU of the node; None where these are not known.
+    and must not be read. `suppressed`: what an operator suppressed, and `orders` all
+    by which something keeps no job away. `base`: the health apart from all
+    findings, and `gpus`: every GPU of the node; None where these are not known. `host`:
+    the node's name, "" for a recording.
     """
 
     health: Health
@@ -59,8 +62,10 @@ class Grounds:
     fail_on: frozenset[Health] = FAIL_ON
     exempt: bool = False
     suppressed: tuple[NodeFinding, ...] = ()
+    orders: tuple[GateOrder, ...] = ()
     base: Health | None = None
     gpus: tuple[NodeGpu, ...] | None = None
+    host: str = ""
 
     def at_least(self, health: Health) -> "Grounds":
         """The same, with no part of the node better than this."""
@@ -107,7 +112,7 @@ class CheckAnswer:
     @property
     def code(self) -> int:
         """The exit code."""
-        return 0 if self.may_start else EXIT[self.health]
+        return 0 if self.may_start else exit_of(self.health)
 
 
 def found(finding: Finding) -> CheckFinding:
@@ -162,8 +167,14 @@ def line(answer: CheckAnswer) -> str:
     findings = [f for f in answer.grounds.findings if f.stage != SUPPRESSED]
     worst = max(findings, key=lambda f: HEALTHS[f.health], default=None)
     name = f"{answer.health.name} (demo)" if answer.grounds.source == "demo" else answer.health.name
-    head = name if worst is None else f"{name} {_finding(worst)}"
-    return shortened(plain("; ".join((head, *_more(answer, findings, worst)))))
+    part = "" if worst is None else f"{worst.rule} {Subject.of(worst.subject)}"
+    cause, then = ("", "") if worst is None else (worst.evidence, worst.action)
+    if worst is None and answer.grounds.health is Health.UNKNOWN:
+        # A suppressed finding counts no more, and what it says is still not known.
+        cause = next((one.evidence for one in answer.grounds.suppressed if one.health == "unknown"), "")
+    more = tuple(_more(answer, findings, worst))
+    kept = tuple(_kept(answer.grounds))
+    return answer_line(name, part, cause, then, kept=kept, more=more, host=answer.grounds.host)
 
 
 def document(answer: CheckAnswer) -> dict[str, Any]:
@@ -174,35 +185,23 @@ def document(answer: CheckAnswer) -> dict[str, Any]:
         "wirewatch.check/1", answer.at, HEALTH_NAMES[answer.health], answer.may_start, fail_on,
         grounds.source, grounds.why, grounds.verdict_at, grounds.probe, list(grounds.findings),
         grounds.exempt, list(grounds.suppressed), None if answer.gpus is None else list(answer.gpus),
-        list(answer.left_aside), answer.note.removeprefix("; "),
+        list(answer.left_aside), answer.note.removeprefix("; "), list(grounds.orders), grounds.host,
     )  # fmt: skip
     # Lone surrogates, which JSON and paths may hold, are refused by other languages.
     sound: dict[str, Any] = each_text(asdict(made), lambda text: text.encode("utf-8", "replace").decode())
     return sound
 
 
-def plain(text: str) -> str:
-    """The text on one line: what is not printable, and each run of spaces, becomes one space."""
-    return " ".join(printable(text).split())
-
-
-def shortened(text: str, limit: int = LIMIT) -> str:
-    """The text cut to at most `limit` bytes of UTF-8, between two characters."""
-    data = text.encode()
-    if len(data) <= limit:
-        return text
-    return data[: limit - len(CUT.encode())].decode("utf-8", "ignore").rstrip() + CUT
-
-
-def _finding(one: CheckFinding) -> str:
-    evidence = one.evidence.rstrip().rstrip(".")
-    return f"{one.rule} {Subject.of(one.subject)}: {evidence}. {one.action}"
+def _kept(grounds: Grounds) -> Iterator[str]:
+    """Orders of operators by which something keeps no job away."""
+    there = [one for one in grounds.suppressed if HEALTHS[one.health] is not Health.OK]
+    if there:
+        yield _suppressed(there[0], len(there) - 1)
+    if said := [one for one in grounds.orders if one.order != "suppress"]:
+        yield _order(said)
 
 
 def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding | None) -> Iterator[str]:
-    there = [one for one in answer.grounds.suppressed if HEALTHS[one.health] is not Health.OK]
-    if there:
-        yield _suppressed(there[0], len(there) - 1)
     if worst is not None and worst.same_cause:
         yield f"same cause: {', '.join(dict.fromkeys(one.rule for one in worst.same_cause))}"
     if answer.grounds.why:
@@ -217,6 +216,14 @@ def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding
         yield f"no expected bandwidth here for {', '.join(probe.no_expectation)}"
     if len(findings) > 1:
         yield count(len(findings) - 1, "more finding")
+
+
+def _order(orders: list[GateOrder]) -> str:
+    """The newest order by which something keeps no job away."""
+    one = max(orders, key=lambda order: order.at)
+    verb = "accepted" if one.order == "accept" else "repaired"
+    more = f" and {len(orders) - 1} more" if len(orders) > 1 else ""
+    return f"{verb} by {one.by}: {one.what}{more}"
 
 
 def _suppressed(one: NodeFinding, others: int) -> str:

@@ -27,7 +27,7 @@ from wirewatch.cli.check.answer import (
     line,
     nothing,
 )
-from wirewatch.cli.check.daemon import OF_DEMO, ask_daemon, daemon_address
+from wirewatch.cli.check.daemon import OF_DEMO, ask_daemon, daemon_address, node_name
 from wirewatch.cli.check.gpus import JobGpus, answer_for
 from wirewatch.cli.groups import examples, is_terminal
 from wirewatch.cli.options import Duration, WholeNumber, replay_options
@@ -308,7 +308,8 @@ def _answer(
         grounds, in_time = attempt.so_far(), False
     at = time.time()
     answer = decide(grounds, terms, at) if job is None else answer_for(job, grounds, terms, at)
-    click.echo(json.dumps(document(answer), indent=1) if as_json else line(answer))
+    host = answer.grounds.host or ("" if request.replay else node_name())
+    click.echo(json.dumps({**document(answer), "host": host}, indent=1) if as_json else line(answer))
     if not in_time or not work.ended(request.end - time.monotonic()):
         attempt.kill()
     return answer.code

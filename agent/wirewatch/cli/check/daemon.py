@@ -45,6 +45,8 @@ HEALTH_SCHEMA, STATUS_SCHEMA = "wirewatch.health/1", "wirewatch.status/1"
 STALE = 60.0
 """Seconds without a single poll, after which a verdict is stale; each collector polls more often."""
 OF_DEMO = "a demo answers, with a recorded node and not with this machine"
+NODE_NAMES = ("SLURMD_NODENAME", "NODE_NAME")
+"""Variables by which Slurm and the chart name the node that a process runs on."""
 _DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia")
 _WORDS = {
     dict: "not an object",
@@ -86,6 +88,12 @@ def asked_socket(given: str | None, config: Path | None) -> str:
     if address.demo:
         click.echo(f"wirewatch: {OF_DEMO}", err=True)
     return address.socket
+
+
+def node_name() -> str:
+    """The name of this node: as Slurm or the chart names it for this process, else that of the machine."""
+    named = (os.environ.get(name, "") for name in NODE_NAMES)
+    return next(filter(None, named), "") or os.uname().nodename
 
 
 def driver_is_here() -> bool:
@@ -191,7 +199,8 @@ def grounds_of(health: HealthDocument, now: float) -> Grounds:
         required=probe is not None and probe.required, exempt=health.probe_exempt,
         fail_on=_fail_on(health), suppressed=tuple(suppressed),
         base=None if health.base is None else HEALTHS[health.base],
-        gpus=None if health.gpus is None else tuple(health.gpus),
+        gpus=None if health.gpus is None else tuple(health.gpus), orders=tuple(health.orders),
+        host=health.host,
     )  # fmt: skip
     if health.released_until > now:
         return _released(grounds, health.released_until - now)

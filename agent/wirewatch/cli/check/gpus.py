@@ -84,7 +84,7 @@ def parts(grounds: Grounds) -> VerdictParts | None:
 
 def _part(gpu: NodeGpu, found: tuple[CheckFinding, ...], grounds: Grounds) -> GpuVerdict:
     health = max(map(_health, found), default=Health.OK)
-    alone = Grounds(health, grounds.source, findings=found)
+    alone = Grounds(health, grounds.source, findings=found, host=grounds.host)
     return GpuVerdict(gpu, health, line(decide(alone, Terms(), 0.0)))
 
 

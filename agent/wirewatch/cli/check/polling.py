@@ -13,8 +13,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 
+import click
+
 from wirewatch.catalogue import discover
 from wirewatch.cli.check.answer import Grounds, reported
+from wirewatch.cli.check.daemon import node_name
 from wirewatch.cli.hardware import PlayedPorts, live, play, remote_prober, replayed
 from wirewatch.cli.progress import under_way
 from wirewatch.cli.topologies import given_graph
@@ -32,7 +35,7 @@ from wirewatch.daemon.pairsresult import read_result
 from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.schedule import RETRY, Job
 from wirewatch.documents import judged as documents
-from wirewatch.documents.judged import is_exempt, jobs, probe_status, standing, suppressed
+from wirewatch.documents.judged import gate_orders, is_exempt, jobs, probe_status, standing, suppressed
 from wirewatch.documents.status import NodeSnapshot
 from wirewatch.hw.play import PlayOverdue
 from wirewatch.probe.collector import PROBE_NAME, ProbeSummary, probe_collector, probe_summary
@@ -71,6 +74,7 @@ class Poll:
     ) -> None:  # fmt: skip
         self._collectors, self._hardware, self._expect = collectors, hardware, expect
         self._policy, self._recall = policy, recall
+        self._host = node_name() if hardware.source == "live" else ""
         self._began = time.monotonic()
         self._board = Board(collectors, hardware.clock, policy=policy, ledger=ledger)
         if recall is not None:
@@ -89,8 +93,8 @@ class Poll:
     def snapshot(self) -> NodeSnapshot:
         """The documents of the node as it is now, at a time of the play where a recording plays."""
         judged, at, source = self.judged, self._hardware.clock.now(), self._hardware.source
-        known, running = documents.state(judged, at, source), jobs(judged.state, at, source)
-        return NodeSnapshot(known, documents.findings(judged, at), running)
+        known, running = documents.state(judged, at, source), jobs(judged.state, at, source, host=self._host)
+        return NodeSnapshot(known, documents.findings(judged, at, host=self._host), running)
 
     def run(self, end: float) -> None:
         """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
@@ -145,6 +149,7 @@ class Poll:
             probe=probe_status(state, mono, required=required), findings=findings, required=required,
             exempt=is_exempt(state, mono), suppressed=tuple(suppressed(verdict)), fail_on=verdict.fail_on,
             base=verdict.base, gpus=None if known is None else tuple(known),
+            orders=tuple(gate_orders(Judged(state, verdict, node.ledger))), host=self._host,
         )  # fmt: skip
 
 
@@ -212,7 +217,7 @@ class CheckedNode:
             else KeptMachine()
         )
         if kept.foreign:
-            log.warning("%s: nothing of it counts here", kept.foreign)
+            click.echo(f"wirewatch: {kept.foreign}: nothing of it counts here", err=True)
             state = self._state = None
         ledger = read_ledger(state.latches, boot, clock.now()) if state else Ledger(boot)
         if kept.wrong:
@@ -328,8 +333,8 @@ PACE = 5.0
 MOST = 3600.0
 """Seconds after which no probe is waited for any more."""
 QUIET = {
-    "wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.jobs": logging.WARNING,
-    "wirewatch.probe": logging.WARNING,
+    "wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.jobs": logging.ERROR,
+    "wirewatch.probe": logging.ERROR,
 }  # fmt: skip
 """From which level on is logged: a lost GPU, each hint and each probe would be logged again and again."""
 PASSING = frozenset({SkipReason.SETTLING, SkipReason.BUDGET, SkipReason.LOCKED})
@@ -482,7 +487,7 @@ def _state(config: Config, *, keep: bool) -> StateFolder | None:
         if keep:
             return open_state_for_command(folder)
     except StateError as error:
-        log.warning("%s: no probe is kept, and no lock is respected", error)
+        click.echo(f"wirewatch: {error}: no probe is kept, and no lock is respected", err=True)
         return None
     return StateFolder(folder) if folder.is_dir() else None
 

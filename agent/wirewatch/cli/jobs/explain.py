@@ -14,7 +14,7 @@ from wirewatch.cli.options import daemon_options, replay_options
 from wirewatch.cli.output import shown, terminal_width
 from wirewatch.core.owners import CONTAINER, CONTAINER_DIGITS, state_and_parent
 from wirewatch.core.ports import Sysfs
-from wirewatch.core.types import Absent, Why, whole
+from wirewatch.core.types import Absent, Unanswered, Why, whole
 from wirewatch.hw.files import SystemSysfs
 from wirewatch.jobs.explain.evidence import JobEvidence, JobSettings
 from wirewatch.nccl.settings import settings_of_environ
@@ -22,7 +22,6 @@ from wirewatch.nccl.settings import settings_of_environ
 if TYPE_CHECKING:
     from wirewatch.documents.jobs import ExplainDocument, JobsDocument
 
-UNKNOWN = 3
 LOOK = 1.0
 """Seconds for which threads are watched."""
 ROOT = 0
@@ -176,7 +175,7 @@ def explain(
     The running daemon is asked. What only the job's user or root may read (NCCL's settings, how busy its
     threads are) is read by this command.
 
-    Exit codes: 0 printed; 3 no daemon answers; 64 no such job, or several.
+    Exit codes: 0 printed; 69 no daemon answers; 64 no such job, or several.
     """
     from wirewatch.cli.check.polling import NodeSource, played
     from wirewatch.cli.jobs.explained import page
@@ -187,7 +186,7 @@ def explain(
             raise click.UsageError("give either --replay or --socket")
         document = played(NodeSource(config, replay, overlays)).snapshot().jobs
     else:
-        document = asked_jobs(context, socket, config)
+        document = asked_jobs(socket, config)
     explained = _explained(document, job)
     if as_json:
         click.echo(EXPLAIN.dump_json(explained, indent=1).decode())
@@ -195,11 +194,11 @@ def explain(
     click.echo(shown(page(explained, terminal_width())))
 
 
-def asked_jobs(context: click.Context, socket: str | None, config: Path | None) -> "JobsDocument":
+def asked_jobs(socket: str | None, config: Path | None) -> "JobsDocument":
     """The running jobs by the daemon.
 
     Raises:
-        Exit: no daemon answers with them; the reason has been printed.
+        Unanswered: no daemon answers with them.
         Unusable: the configuration cannot be read.
     """
     from wirewatch.cli.check.daemon import asked_socket
@@ -208,8 +207,7 @@ def asked_jobs(context: click.Context, socket: str | None, config: Path | None) 
 
     found = document_or_reason(asked_socket(socket, config), "/api/v1/jobs", JOBS)
     if isinstance(found, str):
-        click.echo(f"wirewatch: {found}; only the daemon knows which jobs run", err=True)
-        context.exit(UNKNOWN)
+        raise Unanswered(f"{found}; only the daemon knows which jobs run")
     return found
 
 
@@ -222,4 +220,4 @@ def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
     known = selected([one.evidence for one in document.jobs], job, ancestors if live else None)
     shown = next(HeldAnswer(o.answer, o.since) for o in document.jobs if o.evidence is known)
     evidence = read_processes(known) if live else known
-    return explained(evidence, document.at, document.source, shown)
+    return explained(evidence, document.at, document.source, shown, document.host)

@@ -84,11 +84,12 @@ def page(document: ExplainDocument, width: int) -> list[str]:
     answer, evidence, layout = document.answer, document.evidence, PageLayout(width)
     cost = f", takes {percent(answer.cost)} of the time" if value_or(answer.cost, 0.0) else ""
     source = f"; of {SOURCES[document.source]}" if document.source in SOURCES else ""
+    on = f"; on {document.host}" if document.host else ""
     wall = f"{answer.wall.value}{cost}; certainty {answer.certainty.value}"
     return [
         document.sentence,
         "",
-        *layout.headed(f"{'job':<{TITLE}}", f"{_about(evidence)}{source}"),
+        *layout.headed(f"{'job':<{TITLE}}", f"{_about(evidence)}{source}{on}"),
         *layout.headed(f"{'wall':<{TITLE}}", wall),
         *layout.listed("because", answer.because),
         *layout.listed("in doubt", answer.doubts),

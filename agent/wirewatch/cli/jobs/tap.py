@@ -10,13 +10,13 @@ import click
 
 from wirewatch.cli.groups import CommandGroup, examples
 from wirewatch.cli.options import config_option, replay_options
+from wirewatch.core.exits import Exit
 
 if TYPE_CHECKING:
     from wirewatch.documents.jobs import JobsStatusDocument, RingStatus
     from wirewatch.jobs.tap.carriers import Carriers
     from wirewatch.jobs.tap.tapfile import Installed
 
-INTERNAL = 70
 DEFAULT = "/run/wirewatch-jobs"
 """Where the tap writes if nothing else is set in the job."""
 DRIVER = Path("/dev/nvidiactl")
@@ -97,7 +97,7 @@ def status(
 
     document = _played(replay, overlays) if replay else _here(*_folders(config_file))
     click.echo(STATUS.dump_json(document, indent=1).decode() if as_json else shown(_text(document)))
-    context.exit(INTERNAL if not document.read and document.why != "missing" else 0)
+    context.exit(Exit.INTERNAL if not document.read and document.why != "missing" else 0)
 
 
 def _folders(config_file: Path | None) -> tuple[str, str]:

@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from wirewatch.cli.check.answer import HEALTHS
 from wirewatch.cli.groups import examples
 from wirewatch.cli.jobs.topprocesses import HostProcesses, host_processes
 from wirewatch.cli.jobs.topview import CHOSEN, WIDTH, LinkRates, view
 from wirewatch.cli.options import Duration, daemon_options, replay_options
 from wirewatch.cli.output import shown
+from wirewatch.core.exits import exit_of
+from wirewatch.core.extras import install
+from wirewatch.core.types import Unanswered
 
 if TYPE_CHECKING:
     from wirewatch.cli.check.polling import NodeSource
     from wirewatch.documents.status import NodeSnapshot
 
-UNKNOWN = 3
 EVERY, SHORTEST = 2.0, 0.5
 """Seconds between two looks, by default and at least."""
 ONCE = 0.5
 """Seconds in which CPU time is counted where it is printed once."""
-NO_TEXTUAL = "the live view takes textual: pip install 'wirewatch[top]'; --once prints without it"
+NO_TEXTUAL = f"printed once, since the live view takes textual: {install('top')}"
 Look = Callable[[], "NodeSnapshot | str"]
 """A snapshot of the node, or why there is none."""
 
@@ -46,36 +49,51 @@ def top(
 
     The running daemon is asked; with --replay a recording plays instead, over and over. User, CPU and command
     of processes are from /proc of this machine. Keys: h shows all, q ends, s and o sort, f or / filters, p
-    pauses. Without a terminal it prints once: of a recording its end, as `status` does.
+    pauses. Without a terminal or without the package textual it prints once: of a recording its end, as
+    `status` does.
 
-    Exit codes: 0 ended; 3 no daemon answers; 64 wrong usage, or textual is not installed.
+    Exit codes: printed once, the node's health (0 OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN); live, 0 ended; 64
+    wrong usage; 69 no daemon answers.
     """
     if replay and socket is not None:
         raise click.UsageError("give either --replay or --socket")
-    live = not once and sys.stdout.isatty()
-    if live and find_spec("textual") is None:
-        raise click.UsageError(NO_TEXTUAL)
+    live = not once and _is_screen()
     with ExitStack() as stack:
         if replay:
             from wirewatch.cli.check.polling import NodeSource
 
             source = NodeSource(config, replay, overlays, film=live)
             if not live:
-                click.echo(played_once(source))
-                return
+                text, end = played_once(source)
+                click.echo(text)
+                context.exit(_code(end))
             look = filmed(source, stack)
         else:
             look = asking(socket, config)
         first = look()
         if isinstance(first, str):
-            click.echo(f"wirewatch: {first}", err=True)
-            context.exit(UNKNOWN)
+            raise Unanswered(first)
         if live:
             from wirewatch.cli.jobs.topapp import TopApp
 
             TopApp(look, first, every).run()
         else:
             click.echo(printed(first, LinkRates()))
+            context.exit(_code(first))
+
+
+def _is_screen() -> bool:
+    """Whether the output can be live; says what is missing where it is a terminal."""
+    if not sys.stdout.isatty():
+        return False
+    if find_spec("textual") is None:
+        click.echo(f"wirewatch: {NO_TEXTUAL}", err=True)
+        return False
+    return True
+
+
+def _code(snapshot: "NodeSnapshot") -> int:
+    return exit_of(HEALTHS[snapshot.findings.health])
 
 
 def printed(snapshot: "NodeSnapshot", rates: LinkRates) -> str:
@@ -86,8 +104,8 @@ def printed(snapshot: "NodeSnapshot", rates: LinkRates) -> str:
     return shown(line.text for line in view(snapshot, rates, WIDTH, CHOSEN, host).lines)
 
 
-def played_once(source: "NodeSource") -> str:
-    """The screen at the end of a recording, with the rates between the last two of its moments.
+def played_once(source: "NodeSource") -> "tuple[str, NodeSnapshot]":
+    """The screen at the end of a recording with the rates of its last two moments, and the node then.
 
     Raises:
         Unusable: the configuration, the recording or an overlay cannot be used.
@@ -99,7 +117,8 @@ def played_once(source: "NodeSource") -> str:
     def seen(poll: Poll) -> None:
         rates[0] = rates[0].after(poll.snapshot().state)
 
-    return printed(played(source, seen).snapshot(), rates[0])
+    end = played(source, seen).snapshot()
+    return printed(end, rates[0]), end
 
 
 def asking(socket: str | None, config: Path | None) -> Look:

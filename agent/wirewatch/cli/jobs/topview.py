@@ -289,11 +289,11 @@ def _got(evidence: JobEvidence) -> tuple[float | None, float | None, str]:
 def _title(snapshot: NodeSnapshot, width: int) -> TopLine:
     findings = snapshot.findings
     ready = "a job may start" if findings.job_ready else "no job may start"
-    bad = sum(one.stage not in {"acknowledged", "suppressed"} for one in findings.findings)
+    bad = sum(one.stage not in {"repaired", "suppressed"} for one in findings.findings)
     source = "" if snapshot.state.source == "live" else f", {snapshot.state.source}"
     text = (
         f"wirewatch{source}: {findings.health.upper()}, {ready}; {count(len(snapshot.jobs.jobs), 'job')}, "
-        f"{count(bad, 'finding')}"
+        f"{count(bad, 'finding')}{f'; on {findings.host}' if findings.host else ''}"
     )
     return TopLine(_cut(text, width), findings.health)
 
@@ -388,7 +388,7 @@ def _findings(document: FindingsDocument, width: int) -> Iterator[TopLine]:
     for one in document.findings:
         stage = "" if one.stage == "live" else f" ({one.stage})"
         text = f"{one.health.upper():<9}{one.rule} {Subject.of(one.subject)}{stage}: {one.evidence}"
-        quiet = one.stage in {"acknowledged", "suppressed"}
+        quiet = one.stage in {"repaired", "suppressed"}
         yield TopLine(_cut(text, width), "quiet" if quiet else one.health)
     if not document.findings:
         yield TopLine("none", "quiet")

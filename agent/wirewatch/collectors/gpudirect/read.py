@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import inf
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Options, Strict, is_lost
 from wirewatch.core.nvml import as_str
 from wirewatch.core.pci import Path, Place, acs_redirects, bridges_between, path_between
@@ -19,10 +20,10 @@ from wirewatch.nccl.settings import TOPOLOGY, NcclConf, parse_nccl_conf
 class GpudirectOptions(Options):
     """How GPUDirect is checked."""
 
-    interval: float = 60.0
+    interval: Seconds = 60.0
     exclude: tuple[str, ...] = ()
     """RDMA devices that GPUs do not use. Patterns such as `mlx5_8`."""
-    acs_interval: float = 600.0
+    acs_interval: Seconds = 600.0
     """Time between two readings of ACS. [seconds]"""
 
 

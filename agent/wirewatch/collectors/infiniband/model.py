@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Options, Strict
 from wirewatch.core.machine import is_guid
 from wirewatch.core.pci import Place
@@ -32,11 +33,11 @@ class InfinibandOptions(Options):
     """
     ibstat: bool = True
     """Whether ibstat runs, where it is installed."""
-    ibstat_interval: float = 300.0
+    ibstat_interval: Seconds = 300.0
     """Time between two runs of ibstat. [seconds]"""
-    identity_interval: float = 300.0
+    identity_interval: Seconds = 300.0
     """Time between two readings of what hardly changes. [seconds]"""
-    refused_seconds: float = 600.0
+    refused_seconds: Seconds = 600.0
     """How long a counter is left alone that the device refused to read; it doubles up to a day. [seconds]"""
 
 
@@ -107,13 +108,13 @@ class InfinibandPolicy(Strict):
     """Least share of the expected rate. [share]"""
     flaps: int = 3
     """How many outages within `flap_window` make a port flapping."""
-    flap_seconds: float = 25.0
+    flap_seconds: Seconds = 25.0
     """How long so many of them must last for the port to be FAILED, as gpud has it. [seconds]"""
-    flap_window: float = 43200.0
+    flap_window: Seconds = 43200.0
     """The time in which they are counted. [seconds]"""
     sibling_ratio: float = 0.75
     """Share of the ports of one model that must be active before one that never was is a finding. [share]"""
-    port_grace: float = 60.0
+    port_grace: Seconds = 60.0
     """Time for which a port may train and wait for the subnet manager each time; it is UNKNOWN until then.
 
     [seconds]

@@ -46,7 +46,7 @@ from wirewatch.core.statistics import Streak, Window, streaks
 from wirewatch.core.topology import BOARD, BOARD_OF_8, RACK, NvlinkProduct, nvlink_product
 from wirewatch.core.types import Absent, ErrorLimit, Expect, Finding, Health, Ok, Subject
 from wirewatch.core.witnesses import Says, State, Weighed, Witnesses, weigh
-from wirewatch.core.words import GB
+from wirewatch.core.words import GB, RESET_GPU
 
 LINK_DOWN = Rule("nvlink.link_down", STARTING, "NVLinkDown")
 DOWN = Rule("nvlink.down", STARTING, "NVLinkDown")
@@ -57,13 +57,13 @@ BER = Rule("nvlink.ber", DEGRADED, "NVLinkErrors")
 C2C_DOWN = Rule("c2c.link_down", CONFIRMED, "NVLinkDown")
 FABRIC_STATE = "fabric.state"
 LINK_ACTION = (
-    "drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel log; reset the GPU, then reseat it"
+    f"drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel log; {RESET_GPU}, then reseat it"
 )
 ERROR_ACTION = (
-    "watch this link under load; if the count keeps rising, drain and reset the GPU; replace it if that "
+    f"watch this link under load; if the count keeps rising, drain, {RESET_GPU}; replace it if that "
     "does not help"
 )
-FABRIC_ACTION = "check nvidia-fabricmanager (or IMEX) on this node and its log; reset the GPU once it runs"
+FABRIC_ACTION = f"check nvidia-fabricmanager (or IMEX) on this node and its log; once it runs, {RESET_GPU}"
 PARTITION_ACTION = (
     "the host may give all GPUs of this virtual machine fewer links: ask whoever runs the host; if that is "
     "intended, set `[expect] nvlink_links`"

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import LENT, GpuReading, Memories, Options, Strict, remembered
 from wirewatch.core.nvml import FABRIC_STATES, UP, Supported
 from wirewatch.core.ports import Gpu, Question
@@ -19,7 +20,7 @@ class NvlinkOptions(Options):
 
     link_detail: bool = False
     """Whether there are series for each single link."""
-    link_detail_interval: float = 600.0
+    link_detail_interval: Seconds = 600.0
     """Time between two readings of the single links. [seconds]"""
 
 
@@ -49,7 +50,7 @@ class NvlinkPolicy(Strict):
     """Least share of the usual rate. [share]"""
     effective_ber: float = 1e-12
     """Bit error rate, after correction, from which on there is a finding. [errors/bit]"""
-    fabric_grace: float = 300.0
+    fabric_grace: Seconds = 300.0
     """Time for which a node may register with its fabric each time, or bring up its first link.
 
     After a boot any link may take as long. It is UNKNOWN until then. [seconds]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.nvml import Supported
 from wirewatch.core.types import Absent, Kind, Metric, Sample
@@ -12,19 +13,19 @@ from wirewatch.jobs.bursts.estimate import BurstFigures
 
 @dataclass(frozen=True, slots=True)
 class BurstOptions(Options):
-    """Short looks at running jobs; off unless switched on (docs/bursts.md)."""
+    """Short looks at running jobs; off unless switched on (docs/inspector.md)."""
 
     enabled: bool = False
-    interval: float = 60.0
+    interval: Seconds = 60.0
     """Time from a look at one GPU to a look at the next. [seconds]"""
-    deadline: float = 5.0
+    deadline: Seconds = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class BurstPolicy(Strict):
     """When the plateau of a job's collectives is lower than it was."""
 
-    settle: float = 100.0
+    settle: Seconds = 100.0
     """How long a job's processes must have been the same before a look; longer than a probe. [seconds]"""
     sure: float = 0.05
     """Largest relative standard error of a plateau that counts. [share]"""

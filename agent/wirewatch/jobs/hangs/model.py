@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Annotated
 
+from wirewatch.core.amounts import SIZE, Seconds
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.jobs import RasListener, RasReport
 from wirewatch.core.nvml import Supported
@@ -15,13 +17,13 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample, Tier, Why
 class HangOptions(Options):
     """How jobs that seem to hang are asked."""
 
-    interval: float = 2.0
-    deadline: float = 9.0
-    ask: float = 7.0
+    interval: Seconds = 2.0
+    deadline: Seconds = 9.0
+    ask: Seconds = 7.0
     """How long NCCL's RAS may take for its answer. It is asked only on suspicion. [seconds]"""
 
     @property
-    def every(self) -> float:
+    def longest(self) -> float:
         """The longest that one run may take: a poll, and now and then the question to RAS."""
         return self.interval + self.ask
 
@@ -30,29 +32,29 @@ class HangOptions(Options):
 class HangPolicy(Strict):
     """Limits of what a hang looks like from outside, and when RAS is asked about it."""
 
-    after: float = 8.0
+    after: Seconds = 8.0
     """How long a job must look stuck before anybody is asked. [seconds]"""
-    again: float = 10.0
+    again: Seconds = 10.0
     """Time until the second answer, without which there is no finding. [seconds]"""
-    seldom: float = 600.0
+    seldom: Seconds = 600.0
     """Longest time between further answers, each of which comes twice as late as the one before. [seconds]"""
-    standing: float = 10.0
+    standing: Seconds = 10.0
     """How long a job must look stuck until it is said to stand still, without a finding. [seconds]"""
-    unmoved: float = 60.0
+    unmoved: Seconds = 60.0
     """How long before anybody is asked, for a job that was never seen to move bytes over NVLink. [seconds]"""
-    asleep: float = 60.0
+    asleep: Seconds = 60.0
     """How long, to be a finding without RAS, where processes of idle GPUs are seen to sleep. [seconds]"""
-    unseen: float = 120.0
+    unseen: Seconds = 120.0
     """How long, to be a finding where RAS names processes that cannot be seen to sleep. [seconds]"""
-    unasked: float = 300.0
+    unasked: Seconds = 300.0
     """How long a job must look stuck to be a finding although nobody answered. [seconds]"""
-    busy: float = 600.0
+    busy: Seconds = 600.0
     """How long, to be a finding where the processes it waits for are at work. [seconds]"""
     low_power: float = 0.3
     """Share of a GPU's default power limit up to which it does no work. [share]"""
-    still: float = 65536.0
+    still: Annotated[float, SIZE] = 65536.0
     """Bytes over NVLink between two polls that count as none. [bytes]"""
-    moved: float = 1048576.0
+    moved: Annotated[float, SIZE] = 1048576.0
     """Bytes over NVLink between two polls that show that the job uses NVLink at all. [bytes]"""
     files: float = 1e6
     """Rate at which a process that reads and writes files is at work and not stuck. [bytes/s]"""

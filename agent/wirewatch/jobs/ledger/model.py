@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.nvml import Pids, Supported
 from wirewatch.core.types import Absent
@@ -15,10 +16,10 @@ from wirewatch.jobs.times import GpuTime, JobRank
 class LedgerOptions(Options):
     """How often the time of GPUs is looked at."""
 
-    interval: float = 2.0
+    interval: Seconds = 2.0
     """While something computes on a GPU. A stall that is shorter than that may be missed. [seconds]"""
-    deadline: float = 2.0
-    idle: float = 4.0
+    deadline: Seconds = 2.0
+    idle: Seconds = 4.0
     """The same while nothing computes on any GPU. [seconds]"""
 
 
@@ -28,15 +29,15 @@ class LedgerPolicy(Strict):
 
     low_power: float = 0.3
     """Share of a GPU's default power limit up to which it does no work. [share]"""
-    longest: float = 6.0
+    longest: Seconds = 6.0
     """Longest time between two readings that the later one speaks for. [seconds]"""
-    fresh: float = 30.0
+    fresh: Seconds = 30.0
     """Age up to which timed collectives and windows of activity speak for now. [seconds]"""
-    behind: float = 4.0
+    behind: Seconds = 4.0
     """How long a rank must have made no call to be behind. [seconds]"""
-    still: float = 1.0
+    still: Seconds = 1.0
     """The same, so that a wait may be for it: NVML's utilisation is that of the last second. [seconds]"""
-    starting: float = 45.0
+    starting: Seconds = 45.0
     """For how long a job is only starting. [seconds]"""
 
     def wrong(self) -> str:

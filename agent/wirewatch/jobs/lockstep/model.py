@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import GpuReading, Options, Strict, wrong_settings
 from wirewatch.core.nvml import Supported
 from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
@@ -15,22 +16,22 @@ from wirewatch.core.types import Absent, Kind, Metric, Panel, Sample
 class LockstepOptions(Options):
     """The GPU of a running job that never waits; off where nvlink and the probe leave no time (ADR 0013)."""
 
-    interval: float = 7.5
+    interval: Seconds = 7.5
     """Length of a window. [seconds]"""
-    deadline: float = 5.0
+    deadline: Seconds = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class LockstepPolicy(Strict):
     """What a window must be like, and how far one GPU must stand out."""
 
-    settle: float = 30.0
+    settle: Seconds = 30.0
     """How long a job's processes must have been the same before it is judged. [seconds]"""
-    shortest: float = 2.0
+    shortest: Seconds = 2.0
     """Shortest window. [seconds]"""
-    longest: float = 60.0
+    longest: Seconds = 60.0
     """Longest window. [seconds]"""
-    together: float = 0.5
+    together: Seconds = 0.5
     """How far apart the windows of the GPUs may be. [seconds]"""
     same_bytes: float = 0.05
     """How far the NVLink bytes of the GPUs may be from each other. [share]"""

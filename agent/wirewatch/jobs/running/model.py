@@ -5,6 +5,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Options, Strict, wrong_settings
 from wirewatch.core.jobs import RingCounts, RingsReading, TimedCollective
 from wirewatch.core.probe import NOT_KNOWN
@@ -44,10 +45,10 @@ _NO_TOPOLOGY = Absent(Why.MISSING, "the topology is not read yet")
 class JobsOptions(Options):
     """How often the tap's rings are read."""
 
-    interval: float = 2.0
+    interval: Seconds = 2.0
     """Well below `JobsPolicy.window`, since a window ends at a poll: polls as far apart as it is long come a
     moment early as often as not, and each window of which that is true lasts twice as long. [seconds]"""
-    deadline: float = 2.0
+    deadline: Seconds = 2.0
     names: bool = False
     """True if series name the job that holds a GPU. Off, so that no job's name is in a label."""
 
@@ -56,9 +57,9 @@ class JobsOptions(Options):
 class JobsPolicy(Strict):
     """When collectives of a job are judged, and when a rank is late or a wire slow."""
 
-    window: float = 5.0
+    window: Seconds = 5.0
     """Shortest window that is judged. [seconds]"""
-    longest: float = 120.0
+    longest: Seconds = 120.0
     """Longest window. [seconds]"""
     joined: int = 8
     """Collectives timed by all local ranks that a window needs."""
@@ -68,7 +69,7 @@ class JobsPolicy(Strict):
     """Windows of the last `windows` that must agree."""
     windows: int = 4
     """Last windows that are looked at."""
-    resolution: float = 3e-6
+    resolution: Seconds = 3e-6
     """Least time by which the late rank must come after the next one, for a vote. [seconds]"""
     clear: float = 0.05
     """The same as a share of the time on the wire. [share]"""
@@ -95,7 +96,7 @@ class JobsPolicy(Strict):
 
     It is about a communicator over the network that could stay inside its NVLink domain. [share]
     """
-    stale: float = 300.0
+    stale: Seconds = 300.0
     """Time after which the numbers of a job that times nothing any more are withdrawn. [seconds]"""
 
     def wrong(self) -> str:

@@ -33,14 +33,21 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """`said`: who accepted it, why and when (Unix seconds); the agent itself where it was learned."""
+    """`said`: who accepted it, why and when (Unix seconds); the agent itself where it was learned.
+
+    `without`: what the node lacked when it was accepted as a whole, in words. `before`: the baseline that it
+    replaced, for an operator who takes the order back.
+    """
 
     graph: Graph
     said: OperatorNote
     origin: Origin
     accepted: tuple[Accepted, ...] = ()
+    without: tuple[str, ...] = ()
+    before: "Baseline | None" = None
 
 
+NOT_POLLED = "the daemon has not polled everything yet"
 BASELINE = "topology.baseline"
 """The rule of the finding that the kept baseline cannot be used; a new baseline ends it."""
 _GPUS = frozenset({Aspect.NAME, Aspect.PRODUCT, Aspect.NVLINK})
@@ -84,9 +91,11 @@ def why_not(graph: Graph, expect: Expect, unlisted: Sequence[str] = ()) -> tuple
 
 
 def findings_hold(rules: Iterable[str]) -> tuple[str, ...]:
-    """The rules of findings of other components, as one more doubt."""
+    """The rules of findings of other components, as one more doubt; NOT_POLLED stands for all of them."""
     wrong = sorted(set(rules) - {BASELINE})
-    return (f"findings hold: {', '.join(wrong)}",) if wrong else ()
+    if NOT_POLLED in wrong:
+        return (NOT_POLLED,)
+    return (f"these findings must end first: {', '.join(wrong)}",) if wrong else ()
 
 
 def links_up(gpu: GpuNode) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from wirewatch.collectors.topology import read_topology
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Collector, Options
 from wirewatch.core.ports import Hardware
 from wirewatch.core.topology import Topology
@@ -34,7 +35,7 @@ METRICS = (DRIFT, AGE)
 class DriftOptions(Options):
     """The comparison of the topology with its baseline."""
 
-    interval: float = 300.0
+    interval: Seconds = 300.0
     baseline: str = ""
     """File of `wirewatch topology show --json` that this node must be like, "" to learn the baseline."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from wirewatch.core.amounts import Seconds
 from wirewatch.core.collector import Strict
 from wirewatch.core.statistics import grouped
 from wirewatch.core.types import Finding, Health, OperatorNote, Subject
@@ -25,7 +26,7 @@ class DriftPolicy(Strict):
     """Readings in a row that must show a change: a single one while the driver starts raises no alarm."""
     learn: int = 3
     """Readings in a row that must be alike, with nothing wrong, before they are the baseline."""
-    replaced_for: float = DAY
+    replaced_for: Seconds = DAY
     """How long a replaced part is DEGRADED, unless an operator accepts it. [seconds]"""
 
     def wrong(self) -> str:
@@ -145,7 +146,15 @@ def counts(memory: DriftWatch) -> Mapping[ChangeKind, int]:
 
 def name_of(change: TopologyChange) -> str:
     """Eight hexadecimal digits by which a person names a change."""
-    words = (change.kind.value, change.part, change.before, change.after)
+    return _name(change.kind.value, change.part, change.before, change.after)
+
+
+def name_of_accepted(one: Accepted) -> str:
+    """The same of a change that was accepted."""
+    return _name(one.kind, one.part, one.before, one.after)
+
+
+def _name(*words: str) -> str:
     return hashlib.blake2s("|".join(map(repr, words)).encode(), digest_size=4).hexdigest()
 
 
@@ -169,6 +178,34 @@ def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: Operator
         return f"there is no change {name}{f'; there are {names}' if names else ', and no other'}"
     accepted = Accepted(found.kind.value, found.part, found.before, found.after, found.text, said)
     return replace(baseline, accepted=(*baseline.accepted, accepted))
+
+
+def take_back(baseline: Baseline, name: str) -> Baseline | str:
+    """The baseline without a change that was accepted, or the one before, without a name; or why not."""
+    if not name:
+        return baseline.before or "no baseline is known that held before this one"
+    left = tuple(one for one in baseline.accepted if name_of_accepted(one) != name)
+    if left == baseline.accepted:
+        return f"no change {name} was accepted"
+    return replace(baseline, accepted=left)
+
+
+def counting(memory: DriftWatch, baseline: Baseline, new: Baseline) -> Iterator[TopologyChange]:
+    """Changes against this baseline that count no more with the new one."""
+    after = () if memory.graph is None else diff(new.graph, memory.graph)
+    for one in (each.change for each in standing(memory, baseline)):
+        stays = new.graph == baseline.graph or one in after
+        if not stays or is_accepted(new, one):
+            yield one
+
+
+def accepted_losses(memory: DriftWatch, baseline: Baseline) -> Iterator[Accepted]:
+    """Accepted changes that are there now, and would be FAILED without that word."""
+    if memory.graph is None or not baseline.accepted:
+        return
+    for change in diff(baseline.graph, memory.graph):
+        if severity(change).health is Health.FAILED:
+            yield from (one for one in baseline.accepted if one.covers(change))
 
 
 def is_hidden(change: TopologyChange, before: Graph, after: Graph) -> bool:

@@ -94,7 +94,7 @@ class EstimateBasis(Enum):
 
 
 _WITHIN = {EstimateBasis.FITTED: 0.15, EstimateBasis.REFERENCE: 0.10, EstimateBasis.DERIVED: 0.30}
-"""By what share estimates may be off; docs/advice/times.md has how far they were where that could be seen."""
+"""By what share estimates may be off; proof/lab/times.md has how far they were where that could be seen."""
 
 
 @dataclass(frozen=True, slots=True)

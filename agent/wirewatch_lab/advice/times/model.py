@@ -11,7 +11,7 @@ which a GPU takes in the last piece and sends nothing; of it the share `tail` co
 messages. That is why two GPUs reach less of the wire than eight. Launched one by one, an operation takes no
 less time than its launch takes the host.
 
-The figures are those with which busbw.curves is reproduced; docs/advice/times.md says how well.
+The figures are those with which busbw.curves is reproduced; proof/lab/times.md says how well.
 """
 
 import math

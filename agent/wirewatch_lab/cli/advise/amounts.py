@@ -1,4 +1,4 @@
-"""Amounts on the command line: bytes in powers of 1024 or 1000, counts in billions; and models by name."""
+"""Amounts on the command line: counts in billions, and models by name."""
 
 import math
 import re
@@ -9,28 +9,13 @@ import click
 from wirewatch.core.names import did_you_mean
 from wirewatch_lab.advice.shapes import SHAPES
 
-_BYTES = re.compile(r"(\d{1,15})(?:\.(\d{1,6}))? ?(?:([KMGT])(i?B)?|B)?", re.ASCII | re.IGNORECASE)
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d{1,6})?(?:e\d{1,2})?) ?([KMBT]?)", re.ASCII | re.IGNORECASE)
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-MOST_BYTES, MOST_COUNT = 1 << 50, 1e15
+MOST_COUNT = 1e15
 
 
 _LATENT = re.compile(r"deepseek.?(v[23]|r1|coder.?v2)|kimi.?k2", re.ASCII | re.IGNORECASE)
 _LATENT_WHY = "its cache is one vector a token for all heads, and no cost here is right for it"
-
-
-class Bytes(click.ParamType[int]):
-    """Bytes: K, M, G and KiB, MiB, GiB are powers of 1024, as in nccl-tests; KB, MB, GB powers of 1000."""
-
-    name = "bytes"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = _BYTES.fullmatch(str(value).strip())
-        size = _size(found) if found else 0
-        if not 1 <= size <= MOST_BYTES:
-            self.fail(f"{str(value)[:40]!r} is not a size, such as 16K, 256M, 100MB or 1GB", param, ctx)
-        return size
 
 
 class Count(click.ParamType[float]):
@@ -59,13 +44,6 @@ class ModelName(click.Choice[str]):
         if value.lower() not in known and (meant := did_you_mean(value.lower(), known, "")):
             self.fail(f"no model {value[:40]!r} is known: {meant}", param, ctx)
         return super().convert(value, param, ctx)
-
-
-def _size(found: re.Match[str]) -> int:
-    base = 1000 if (found[4] or "").upper() == "B" else 1024
-    unit: int = base ** _POWERS[(found[3] or "").upper()]
-    part = found[2] or ""
-    return int(found[1]) * unit + (int(part) * unit // 10 ** len(part) if part else 0)
 
 
 def refused(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

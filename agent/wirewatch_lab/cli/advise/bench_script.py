@@ -56,7 +56,7 @@ IMAGE = "nccl-tests:latest"
 )
 @click.option("--name", default="nccl-tests", show_default=True, help="Name of the job.")
 @click.option(
-    "--time", "limit", type=Duration(most=LONGEST), default=7200.0,
+    "--time", "limit", type=Duration(most=LONGEST), default="2h",
     help="Its limit, such as 2h (the default).",
 )  # fmt: skip
 @click.option("--image", default="", help="Container image; on Slurm by its plugin pyxis.")

@@ -11,12 +11,13 @@ from typing import Any
 import click
 
 from wirewatch.busbw.formulas import NVLS, factor
-from wirewatch.cli.groups import examples
-from wirewatch.cli.options import WholeNumber
+from wirewatch.cli.groups import RenamingCommand, examples
+from wirewatch.cli.options import Size, WholeNumber
 from wirewatch.cli.output import write_whole
 from wirewatch.cli.probe import Primitive
 from wirewatch.cli.tables import table
 from wirewatch.core import words
+from wirewatch.core.extras import install
 from wirewatch.core.probe import ALL_REDUCE, KIB, MIB, PRIMITIVES
 from wirewatch.core.statistics import grouped
 from wirewatch.core.words import GB, MICRO, UNKNOWN
@@ -30,7 +31,6 @@ from wirewatch_lab.advice.shapes import HEAD, OPTIONS, SHAPES, TRAINED, WIDTHS, 
 from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
 from wirewatch_lab.cli.advise.amounts import (
     EXPERTS_OR_CONTEXT,
-    Bytes,
     Count,
     ModelName,
     between,
@@ -40,6 +40,7 @@ from wirewatch_lab.cli.advise.amounts import (
 )
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options
 from wirewatch_lab.cli.grids import Numbers
+from wirewatch_lab.cli.machinenames import MACHINE
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study.grid import EAGER, GRAPH
 
@@ -133,13 +134,18 @@ _work_options = options(
 )  # fmt: skip
 
 
-@click.command("cost", epilog=examples("wirewatch advise cost --machine 8xH200 --model llama-3-70b --tp 8"))
+@click.command(
+    "cost",
+    cls=RenamingCommand,
+    renamed=MACHINE,
+    epilog=examples("wirewatch advise cost --machine 8xH200 --model llama-3-70b --tp 8"),
+)
 @machine_options
 @click.option("--nodes", type=WholeNumber(1, MOST_NODES), default=1, help="Machines of this kind.")
 @click.option("--gpus", type=Numbers(), help="How many take part, such as 2,4. Default: all.")
 @click.option("--op", "ops", multiple=True, type=Primitive(), help="A collective; repeatable.")
 @click.option(
-    "--size", "sizes", multiple=True, type=Bytes(),
+    "--size", "sizes", multiple=True, type=Size(),
     help="Message size; repeatable. K, M, G are powers of 1024, KB, MB, GB of 1000.",
 )  # fmt: skip
 @_model_options
@@ -155,10 +161,10 @@ def cost_command(**given: Any) -> None:
     By itself: the bandwidth cliff, times by size, and what each algorithm moves. With a model: decode and
     prefill by tensor-parallel degree, and where it stops gaining. With --train: what a step sends.
 
-    Exit codes: 0 done, 64 wrong usage, 78 where this node cannot be read. Nothing is judged.
+    Exit codes: 0 done, 64 wrong usage, 69 where this node cannot be read. Nothing is judged.
     """
     explicit = bool(given["sizes"] or given["ops"] or given["gpus"])
-    chosen = ChosenMachine(**{name: given.pop(name) for name in ChosenMachine.__slots__})
+    chosen = ChosenMachine.of(given.pop("machine"), given)
     model = _Model(*(given.pop(option) for option in _OF_MODEL))
     plot, explain, as_json = (given.pop(name) for name in ("plot", "explain", "as_json"))
     shape = model.shape(trained=given["train"])
@@ -219,7 +225,7 @@ def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
 
 def _draw(made: document.CostDocument, path: Path) -> None:
     if find_spec("matplotlib") is None:
-        raise click.UsageError("--plot takes matplotlib: pip install 'wirewatch[report]'")
+        raise click.UsageError(f"--plot takes matplotlib: {install('report')}")
     from wirewatch_lab.study.plots import draw_bars
 
     try:

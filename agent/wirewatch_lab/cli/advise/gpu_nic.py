@@ -3,12 +3,12 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import click
 
 from wirewatch.busbw.expected import pcie_rate
-from wirewatch.cli.groups import examples
+from wirewatch.cli.groups import RenamingCommand, examples
 from wirewatch.cli.templates import render
 from wirewatch.core.rdma import gigabits
 from wirewatch.core.statistics import grouped
@@ -34,6 +34,7 @@ from wirewatch_lab.advice.machine import AdvisedMachine
 from wirewatch_lab.advice.settings.plugins import NetworkPlugin, plugin_of
 from wirewatch_lab.advice.shell import quoted
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, named_network, network_options
+from wirewatch_lab.cli.machinenames import MACHINE
 from wirewatch_lab.cli.texts import written
 
 LINES, MOST_ROWS = 11, 8
@@ -41,7 +42,12 @@ LINES, MOST_ROWS = 11, 8
 _FAR = frozenset({"PHB", "NODE", "SYS"})
 
 
-@click.command("gpu-nic", epilog=examples("wirewatch advise gpu-nic --replay demo-dgx-h200"))
+@click.command(
+    "gpu-nic",
+    cls=RenamingCommand,
+    renamed=MACHINE,
+    epilog=examples("wirewatch advise gpu-nic --replay demo-dgx-h200"),
+)
 @machine_options
 @network_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
@@ -50,34 +56,32 @@ _FAR = frozenset({"PHB", "NODE", "SYS"})
     help="`shell`: a script that starts one rank with its settings.",
 )  # fmt: skip
 def gpu_nic(
-    *, topology: str | None, described: str | None, measured: tuple[Path, ...], replay: str | None,
-    overlays: tuple[str, ...], config_file: Path | None, network: str | None, explain: bool, as_json: bool,
-    form: str,
+    *, machine: str | None, network: str | None, explain: bool, as_json: bool, form: str, **given: Any
 ) -> None:  # fmt: skip
     """Map each GPU to its nearest active RDMA ports and processors, and show what a job sets to use them.
 
     Each GPU gets the nearest port that is up, all ports of one network get as even a load as that allows, and
     ports of storage and management are left out with the reason. Nothing is changed. Exit codes: 0 done; 64
-    wrong usage, or a file that cannot be read; 78 the node itself cannot be read.
+    wrong usage, or a file that cannot be read; 69 the node itself cannot be read.
     """
     if as_json and form == "shell":
         raise click.UsageError("--json and --format shell are two outputs: give one")
-    machine = ChosenMachine(topology, described, measured, replay, overlays, config_file).read()
-    joined = named_network(network) or machine.network
+    known = ChosenMachine.of(machine, given).read()
+    joined = named_network(network) or known.network
     plugin = plugin_of(joined) if joined else None
-    near = machine.locality
-    if isinstance(near, Absent) and plugin and not plugin.reads_ib and machine.conditions:
-        near = Locality(machine.conditions[0].group.gpus, (), stated=False)
+    near = known.locality
+    if isinstance(near, Absent) and plugin and not plugin.reads_ib and known.conditions:
+        near = Locality(known.conditions[0].group.gpus, (), stated=False)
     if isinstance(near, Absent):
         raise click.UsageError(
-            f"{machine.of}: nothing is known of its network cards: {near.detail}; pass --topology or --replay"
+            f"{known.of}: nothing is known of its network cards: {near.detail}; pass --machine or --replay"
         )
     if joined and plugin and plugin.interfaces and (near.interfaces or not near.ports):
         ports = tuple(replace(one, rate=value_or(one.rate, joined.nic_rate)) for one in near.interfaces)
         near = replace(near, ports=ports, others=())
-    found = map_nics(near, _gpu_rate(machine))
+    found = map_nics(near, _gpu_rate(known))
     if isinstance(found, Absent):
-        raise click.UsageError(f"{machine.of}: {found.detail}")
+        raise click.UsageError(f"{known.of}: {found.detail}")
     settings, bindings = job_settings(found, plugin), cpu_bindings(found, near)
     if form == "shell":
         click.echo(wrapper(found, settings, bindings), nl=False)
@@ -85,7 +89,7 @@ def gpu_nic(
     slurm = slurm_binding(bindings, len(found.gpus))
     asked = _question(found, near, plugin)
     remarks = tuple(filter(None, (asked, unsettable(found, plugin), *_cpu_remarks(near))))
-    made = document(time.time(), machine.of, found, settings, bindings, slurm, remarks, plugin)
+    made = document(time.time(), known.of, found, settings, bindings, slurm, remarks, plugin)
     click.echo(GPU_NIC.dump_json(made, indent=1).decode() if as_json else gpu_nic_text(made, explain=explain))
 
 
@@ -101,7 +105,7 @@ def _question(found: GpuNicMap, near: Locality, plugin: NetworkPlugin | None) ->
     if found.ports():
         return ""
     if plugin and plugin.interfaces:
-        give = "pass --topology with the file of NCCL_TOPO_DUMP_FILE, or ask on the node"
+        give = "pass --machine with the file of NCCL_TOPO_DUMP_FILE, or ask on the node"
         return f"which network interface is near which GPU is not known here: {give}"
     ways = {one.device: map(reach, one.paths) for one in near.interfaces}
     by_switch = [device for device, reached in ways.items() if Reach.SWITCH in reached]

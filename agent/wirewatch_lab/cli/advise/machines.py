@@ -1,10 +1,10 @@
 """The machine that an advice is about, by options: this node, a recording, a document, or a description."""
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,7 @@ from wirewatch.core.types import Absent, Unusable
 from wirewatch_lab.advice.described import DescriptionError, conditions_of, described, machine_of, network_of
 from wirewatch_lab.advice.gpunic.locality import locality_of, read_locality
 from wirewatch_lab.advice.machine import AdvisedMachine
+from wirewatch_lab.cli.machinenames import HERE, machine_option, named_machine
 
 if TYPE_CHECKING:
     from wirewatch.config import Config
@@ -30,7 +31,7 @@ HEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class ChosenMachine:
-    """What the options say."""
+    """What the options say. `topology`: a recording, a file, or HERE."""
 
     topology: str | None
     described: str | None
@@ -38,6 +39,12 @@ class ChosenMachine:
     replay: str | None
     overlays: tuple[str, ...]
     config_file: Path | None
+
+    @classmethod
+    def of(cls, machine: str | None, given: Mapping[str, Any]) -> "ChosenMachine":
+        """The machine that --machine names, and the other options of `machine_options`."""
+        names = ("measured", "replay", "overlays", "config_file")
+        return cls(*named_machine(machine), *(given[name] for name in names))
 
     def read(self) -> AdvisedMachine:
         """The machine.
@@ -47,17 +54,19 @@ class ChosenMachine:
         """
         from wirewatch.cli.topologies import is_recording
 
-        if sum(one is not None for one in (self.topology, self.described, self.replay)) > 1:
-            raise click.UsageError("give one of --topology, --machine and --replay")
+        if self.replay is not None and not (self.topology in {None, HERE} and self.described is None):
+            raise click.UsageError("give one of --machine and --replay")
         known = studies(self.measured)
         if self.described is not None:
             try:
                 return described(self.described, known)
             except DescriptionError as error:
                 raise click.UsageError(f"--machine {self.described[:_SHOWN]!r}: {error}") from error
-        if self.topology is not None and not is_recording(self.topology):
+        if self.topology in {None, HERE}:
+            return self._read(self.replay, known)
+        if not is_recording(self.topology):
             return of_xml(self.topology, known) or _of_document(self.topology, known)
-        return self._read(self.replay or self.topology, known)
+        return self._read(self.topology, known)
 
     def _read(self, recording: str | None, studies: "Sequence[Study]") -> AdvisedMachine:
         from wirewatch.collectors.topology import read_topology
@@ -81,21 +90,12 @@ class ChosenMachine:
 
 
 def machine_options(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Add --topology, --machine, --measured, --replay, --overlay and --config, for `ChosenMachine`."""
-    topology = click.option(
-        "--topology",
-        help="A document of `topology show --json`, a topology file of NCCL, or a recording, "
-        "instead of this node.",
-    )
-    description = click.option(
-        "--machine", "described", metavar="NxGPU[+NxNIC]",
-        help="A described node instead, such as 8xH100, 8xH100+8xNDR, 8xH100+p5, 4xL40S+2x100G or 72xGB200.",
-    )  # fmt: skip
+    """Add --machine, --measured, --replay, --overlay and --config, for `ChosenMachine.of`."""
     measured = click.option(
         "--measured", multiple=True, type=click.Path(path_type=Path),
         help="What was measured there: the folder of a sweep, or output of nccl-tests; repeatable.",
     )  # fmt: skip
-    return topology(description(measured(replay_options(config_option(command)))))
+    return machine_option(measured(replay_options(config_option(command))))
 
 
 def network_options(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -138,7 +138,7 @@ def own_probes(hardware: "Hardware", config: "Config", uuids: Collection[str]) -
         try:
             folder = StateFolder(state_directory(config.state.directory))
         except StateError as error:
-            log.warning("the probes of this node are not read: %s", error)
+            click.echo(f"wirewatch: the probes of this node are not read: {error}", err=True)
             return ()
         found = history_study(folder.history, hardware.clock, uuids)
     if isinstance(found, Absent):

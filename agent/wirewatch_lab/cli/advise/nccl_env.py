@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill, shorten, wrap
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from wirewatch.busbw.formulas import FACTORS, busbw
 from wirewatch.busbw.profiles import NetworkProfile
-from wirewatch.cli.check.answer import EXIT
-from wirewatch.cli.groups import examples
+from wirewatch.cli.groups import RenamingCommand, examples
 from wirewatch.cli.options import WholeNumber
 from wirewatch.cli.topologies import is_recording
 from wirewatch.core import words
+from wirewatch.core.exits import exit_of
 from wirewatch.core.types import Absent, Unusable, Why
 from wirewatch.core.words import GB, count, printable, utc
 from wirewatch.nccl.variables import Version, version
@@ -37,6 +37,7 @@ from wirewatch_lab.cli.advise.machines import (
     network_options,
     studies,
 )
+from wirewatch_lab.cli.machinenames import MACHINE
 from wirewatch_lab.cli.texts import written
 from wirewatch_lab.study.curve import Study
 from wirewatch_lab.study.spread import Regime
@@ -68,6 +69,8 @@ def known_version(_context: click.Context, option: click.Parameter, value: str |
 
 @click.command(
     "nccl-env",
+    cls=RenamingCommand,
+    renamed=MACHINE,
     epilog=examples(
         "wirewatch advise nccl-env --for inference", "wirewatch advise nccl-env --check --pid 4711"
     ),
@@ -89,10 +92,9 @@ def known_version(_context: click.Context, option: click.Parameter, value: str |
 @network_options
 @click.pass_context
 def nccl_env(
-    context: click.Context, *, purpose: str | None, form: str, checking: bool, pid: int | None,
-    file: Path | None, nccl: Version | None, as_json: bool, topology: str | None, described: str | None,
-    measured: tuple[Path, ...], replay: str | None, overlays: tuple[str, ...], config_file: Path | None,
-    network: str | None, explain: bool,
+    context: click.Context, /, *, purpose: str | None, form: str, checking: bool, pid: int | None,
+    file: Path | None, nccl: Version | None, as_json: bool, machine: str | None, network: str | None,
+    explain: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Advise on NCCL's environment variables, or check those of a job.
 
@@ -104,12 +106,12 @@ def nccl_env(
     codes then: 0 nothing is wrong; 1 something slows, does nothing or does not exist; 2 something fails; 3 it
     is not known.
     """
-    chosen = ChosenMachine(topology, described, measured, replay, overlays, config_file)
+    chosen = ChosenMachine.of(machine, given)
     named = named_network(network)
     if checking:
         if form != TABLE or purpose is not None:
             raise click.UsageError("--for and --format advise; --check says what is wrong")
-        if pid is not None and (file is not None or replay is not None):
+        if pid is not None and (file is not None or given["replay"] is not None):
             raise click.UsageError("--pid is a process of this machine: without --file and --replay")
         context.exit(_check(chosen, pid, file, nccl, named, as_json=as_json, explain=explain))
     if purpose is None or pid is not None or file is not None:
@@ -149,7 +151,7 @@ def _check(
         click.echo(advice.NCCL_CHECK.dump_json(document, indent=1).decode())
     else:
         click.echo(check_text(document, explain=explain))
-    return EXIT[worst]
+    return exit_of(worst)
 
 
 def _see(chosen: ChosenMachine, nccl: Version | None, network: NetworkProfile | None) -> SettingsScene:

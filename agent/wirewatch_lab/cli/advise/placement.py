@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
-from wirewatch.cli.groups import examples
+from wirewatch.cli.groups import RenamingCommand, examples
 from wirewatch.cli.options import FiniteNumber, WholeNumber
 from wirewatch.core.hostlist import compact, natural
 from wirewatch.core.statistics import grouped
@@ -33,6 +34,7 @@ from wirewatch_lab.advice.shapes import SHAPES, TRAINED, WIDTHS, ModelShape
 from wirewatch_lab.advice.shell import ranges
 from wirewatch_lab.cli.advise.amounts import EXPERTS_OR_CONTEXT, Count, ModelName, compared, options
 from wirewatch_lab.cli.advise.machines import ChosenMachine, machine_options, studies
+from wirewatch_lab.cli.machinenames import MACHINE
 from wirewatch_lab.cli.texts import written
 
 FEASIBLE, INFEASIBLE = 0, 2
@@ -92,7 +94,7 @@ _of_the_job = options(
 )  # fmt: skip
 _of_the_nodes = options(
     click.option(
-        "--nodes", type=click.Path(path_type=Path),
+        "--cluster", "nodes", type=click.Path(path_type=Path),
         help="A file of nodes, TOML or JSON (docs/advice/placement.md); else the one node.",
     ),
     click.option(
@@ -161,7 +163,10 @@ class _Ask:
         return next((one for one in against if one), "")
 
 
-@click.command(epilog=examples("wirewatch advise placement --nodes nodes.toml --tp 8 --pp 2 --replicas 4"))
+@click.command(
+    cls=RenamingCommand, renamed={**MACHINE, "--nodes": "--cluster"},
+    epilog=examples("wirewatch advise placement --cluster nodes.toml --tp 8 --pp 2 --replicas 4"),
+)  # fmt: skip
 @_of_the_job
 @_of_the_nodes
 @_of_the_model
@@ -174,7 +179,7 @@ def placement(
     nodes: Path | None, slurm_topology: Path | None, degraded: bool, tp_across: str | None,  # noqa: FBT001
     model: str | None, parameters: float | None, dtype: str, training: bool, tokens: int | None,  # noqa: FBT001
     kv_tokens: int, headroom: float, graph: bool, form: str | None, every: bool, explain: bool, as_json: bool,  # noqa: FBT001
-    **machine: object,
+    **machine: Any,
 ) -> None:  # fmt: skip
     """Say which GPUs of which nodes a job's TP groups, pipeline stages and replicas take.
 
@@ -223,16 +228,16 @@ def _sizes(
     return ((tp, pp, replicas or dp or 1),)
 
 
-def _cluster(nodes: Path | None, slurm_topology: Path | None, machine: dict[str, object]) -> NodePool:
-    chosen = ChosenMachine(**machine)  # type: ignore[arg-type]
+def _cluster(nodes: Path | None, slurm_topology: Path | None, machine: dict[str, Any]) -> NodePool:
+    chosen = ChosenMachine.of(machine["machine"], machine)
     if nodes is None:
         if slurm_topology is not None:
-            raise click.UsageError("--slurm-topology is of a file of nodes: give --nodes too")
+            raise click.UsageError("--slurm-topology is of a file of nodes: give --cluster too")
         read = chosen.read()
         live = read.of == "this node"
         return of_machine(read, platform.node() if live and platform.node() else "node")
     if chosen.topology or chosen.described or chosen.replay:
-        raise click.UsageError("give --nodes, or one node by --topology, --machine or --replay")
+        raise click.UsageError("give --cluster, or one node by --machine or --replay")
     try:
         cluster = read_cluster(nodes)
         cluster = measured(cluster, studies(chosen.measured))

@@ -98,7 +98,7 @@ def test_a_bad_reading_starts_again() -> None:
 def test_nothing_is_learned_while_something_is_wrong() -> None:
     memory, baseline = learned(*[drawn()] * 9, troubles=("xid.79", "nvlink.link_down", "xid.79"))
     assert baseline is None
-    assert memory.learning == "findings hold: nvlink.link_down, xid.79"
+    assert memory.learning == "these findings must end first: nvlink.link_down, xid.79"
     # That the old one is of no use is no reason against a new one.
     assert learned(*[drawn()] * 3, troubles=("topology.baseline",))[1] is not None
 
