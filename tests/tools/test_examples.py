@@ -27,7 +27,7 @@ LACKING: Mapping[str, tuple[int, str]] = {
     "wirewatch sweep --resume": (64, "holds no sweep"),
 }
 """Lines that need what is not here: a GPU, a job, a cluster, a folder that root makes; with its answer."""
-ORDERS = ("wirewatch findings ack", "wirewatch findings suppress", "wirewatch findings unsuppress")
+ORDERS = tuple(f"wirewatch findings {one}" for one in ("ack", "repaired", "suppress", "unsuppress"))
 """Orders about a finding, each of which needs the state that the one before has made."""
 LINES = [(words, line) for words, command in commands() for line in examples(command)]
 

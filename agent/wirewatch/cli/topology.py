@@ -145,7 +145,8 @@ def accept(
     given = {name: True for name, given in (("yes", yes), ("undo", undo)) if given}
     said = {"by": by or user(), "why": why, "change": change or "", **given}
     document = order(control_socket(socket, config), "/topology", said)
-    click.echo(printable(document.get("said", "")))
+    if said_back := document.get("said"):
+        click.echo(printable(said_back))
     click.echo(drift_text(document, changes=False))
 
 

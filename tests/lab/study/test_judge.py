@@ -140,7 +140,7 @@ def test_a_header_that_lost_ranks_is_no_count_of_them() -> None:
     found = judge(run, by_header(RING))
     assert (found.health, found.reason) == (
         Health.UNKNOWN,
-        "its header names 7 of 8 GPUs: say --machine or --topology",
+        "its header names 7 of 8 GPUs: say --machine",
     )
     lines = [line for line in printed.lines(Job("broadcast")) if "Rank  3" not in line]
     assert read(lines).runs[0].ranks is None

@@ -173,7 +173,7 @@ def test_no_other_process_may_stand_for_the_daemon(shared: Path) -> None:
             process.kill()
         said = f"user 65534 listens there, and every user may write in {shared}: not believed"
         assert told == f"{asked}: {said}"
-        assert (refused.returncode, refused.stderr) == (70, f"wirewatch: {told}\n")
+        assert (refused.returncode, refused.stderr) == (69, f"wirewatch: {told}\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")

@@ -88,7 +88,7 @@ PLAYED = {
 PART, CAUSE = "nvlink.link_down GPU 2 link 7", "inactive; 17 of 18 links up"
 ANSWERS = {
     ("check",): f"FAILED {PART}: {CAUSE}. drain; see `nvidia-smi nvlink -s` and XID 74 or 149 in the kernel "
-    "log; reset the GPU, then reseat it",
+    "log; `wirewatch release --for 10m`, then reset the GPU, then reseat it",
     ("findings", "list"): f"FAILED, no job may start: {PART}: {CAUSE}. Next: `wirewatch findings show ID`",
     ("findings", "show", "ID"): "wirewatch finding ID: FAILED nvlink.link_down, GPU 2 link 7",
     ("status",): f"FAILED     no job may start: {PART}: inactive; 17 of 18",

@@ -1,7 +1,6 @@
 """How the daemon is composed of its command line and configuration, without one that runs."""
 
 import faulthandler
-import socket
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -301,7 +300,7 @@ def test_a_node_is_compared_with_the_baseline_of_its_product_where_one_is_named(
 def test_the_page_has_the_name_of_the_node_and_its_runbook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str, runbook: str
 ) -> None:
-    monkeypatch.setattr(socket, "gethostname", lambda: "this-host")
+    monkeypatch.setattr(module, "node_name", lambda: "this-host")
     made = vars(module)["_place"](config(tmp_path, text), SimpleNamespace(source="live", about=""))
     assert (made.node, made.runbook) == (name, runbook)
 

@@ -28,7 +28,7 @@ from wirewatch.daemon import (
         (machine, {"PATIENCE": 1.0}),
         (nodecondition, {"TICK": 5.0}),
         (notify, {"SOON": 0.2, "OFTEN": 5.0, "PARTS": 3.0, "LONGEST": 300, "LOOK": 1.0, "MODE": 0o644}),
-        (operator, {"WITHIN": 8.0, "_SHOWN": 3}),
+        (operator, {"WITHIN": 8.0}),
         (pairsresult, {"WITHIN": 8.0}),
         (persistence, {"LIMIT": 16 << 20, "AGAIN": 2.0, "EVERY": 600.0, "_NAMES": 1000}),
         (prober, {"PATIENCE": 2.0, "IDLE": 300.0, "LAST": 2.0, "CONNECTIONS": 32,
