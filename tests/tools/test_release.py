@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.release import debian, image, source
+from tools.commands import commands
+from tools.release import debian, image, manual, source
 from tools.release.source import ROOT, ReleaseError, Source
 
 THE = Source("1.2.3", "0a" * 20, 1795450000)
@@ -50,6 +51,30 @@ def test_the_scripts_of_the_package_are_posix(script: Path) -> None:
     text = script.read_text("utf-8")
     assert re.search(r"^set -eu?$", text, re.MULTILINE)
     assert script.name == "make-environment" or "\n#DEBHELPER#\n" in text
+
+
+def test_each_command_of_a_list_has_a_manual_page(tmp_path: Path) -> None:
+    manual.manuals(tmp_path / "man", THE.version, THE.epoch)
+    made = {path.stem: path.read_text("utf-8") for path in (tmp_path / "man").iterdir()}
+    names = {words.replace(" ", "-") for words, _ in commands()}
+    assert names <= set(made)
+    assert not any("prober" in name or "overlays" in name.replace("demo-overlays", "") for name in made)
+    assert all(".SH NAME\nwirewatch" in text and "\n.SH SYNOPSIS\n" in text for text in made.values())
+    assert "Say whether a job may start" in made["wirewatch-check"]
+
+
+def test_each_shell_has_its_completion_by_the_name_that_it_looks_for(tmp_path: Path) -> None:
+    manual.completions(tmp_path / "made")
+    installed = (ROOT / "deploy/debian/wirewatch.install").read_text("utf-8")
+    for path in (tmp_path / "made").iterdir():
+        assert "_WIREWATCH_COMPLETE" in path.read_text("utf-8")
+        assert f"built/completions/{path.name} " in installed
+    assert len(list((tmp_path / "made").iterdir())) == len(manual.SHELLS)
+
+
+def test_a_release_without_its_builder_stops_before_it_begins() -> None:
+    with pytest.raises(ReleaseError, match="no-such-program is not installed"):
+        image.Builder("no-such-program", "", f"debian@sha256:{'0' * 64}")
 
 
 def test_what_a_package_is_made_of_is_there() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from packaging.markers import Marker
 
 from tests.ship.locks import PIN, blocks
+from tools.release.manual import completions, manuals
 from tools.release.pages import carry
 from tools.release.source import BUILD, ReleaseError, Source
 
@@ -47,6 +48,8 @@ def packages(source: Source, folder: Path) -> Iterator[Path]:
         _wheelhouse(source, lock, built / where)
         shutil.copy2(place / "deploy/image" / f"{lock}.txt", built)
     carry(place, built / "doc")
+    manuals(built / "man", source.version, source.epoch)
+    completions(built / "completions")
     _own(source, place, built)
     for kind in ("sysusers", "tmpfiles"):
         (built / f"{kind}.d").mkdir()

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ class Builder:
     """The program with words that go before its command, words for the build, and the base by its digest.
 
     Raises:
-        ReleaseError: the base may move.
+        ReleaseError: the base may move, or the program is not there.
     """
 
     program: str
@@ -27,6 +28,11 @@ class Builder:
         if not DIGEST.fullmatch(self.base):
             raise ReleaseError(
                 "BASE=NAME@sha256:... names the image's base, see docs/install.md; IMAGE=no leaves it out"
+            )
+        words = shlex.split(self.program)
+        if not words or shutil.which(words[0]) is None:
+            raise ReleaseError(
+                f"{self.program} is not installed: BUILDER names another; IMAGE=no leaves the image out"
             )
 
 
