@@ -1,4 +1,4 @@
-"""Requests to the API server of Kubernetes: the client, a good answer as JSON, all failures as one."""
+"""Requests to the API server of Kubernetes: the client, good answers as JSON, all failures as one."""
 
 import asyncio
 import json
@@ -19,11 +19,11 @@ from wirewatch.kubernetes.apiserver import ApiEndpoint, Outcome, RequestResult, 
 from wirewatch.kubernetes.condition import shortened
 
 ERRORS = (ApiException, aiohttp.ClientError, TimeoutError, OSError, ValueError)
-"""What the library raises of a request."""
+"""Errors that the library raises for a request."""
 PAGE = 250
-"""Things in one page of a list."""
+"""Objects in a page of a list."""
 WHOLE = 120.0
-"""Seconds that all pages of a list may take."""
+"""Most seconds for all pages of a list."""
 Document = Mapping[str, Any]
 Call = Callable[..., Awaitable[Any]]
 
@@ -32,7 +32,7 @@ logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
 
 
 class RequestFailed(Exception):
-    """A request without the wanted answer; `outcome` says why."""
+    """A request failed; `outcome` says why."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.detail or outcome.result.value)
@@ -40,16 +40,16 @@ class RequestFailed(Exception):
 
     @property
     def unanswered(self) -> bool:
-        """Whether the API server may have done it all the same."""
+        """Return whether the API server may have done it nevertheless."""
         return self.outcome.result in {RequestResult.UNREACHABLE, RequestResult.SERVER_ERROR}
 
 
 def client_of(where: ApiEndpoint) -> ApiClient:
-    """A client; the CA is read now, the token for each request.
+    """Return a client; the CA is read now, the token for each request.
 
     Raises:
         OSError: the CA or the token cannot be read.
-        ValueError: one of them is none.
+        ValueError: the CA or the token is invalid.
     """
     token, authority = where.folder / "token", where.folder / "ca.crt"
 
@@ -66,11 +66,11 @@ def client_of(where: ApiEndpoint) -> ApiClient:
 
 
 async def client_for(where: ApiEndpoint | None) -> ApiClient:
-    """A client for an API server; None for the one that kubectl would ask: KUBECONFIG or ~/.kube/config.
+    """Return a client for an API server; for None, kubectl's server: KUBECONFIG or ~/.kube/config.
 
     Raises:
         OSError: there is no configuration, or the CA or the token cannot be read.
-        ValueError: one of them is none.
+        ValueError: the CA or the token is invalid.
     """
     if where is not None:
         return client_of(where)
@@ -109,7 +109,7 @@ async def answered(seconds: float, call: Call, /, *given: Any, **named: Any) -> 
 
 
 async def pages(seconds: float, call: Call, /, **asked: Any) -> tuple[list[Document], str]:
-    """Return all of a list, page by page, each within so many seconds, and the version that it is of.
+    """Return a whole list, page by page, each within so many seconds, and its version.
 
     All pages together may take WHOLE. RequestFailed also where an answer is no list.
     """
@@ -146,7 +146,7 @@ async def good_bytes(seconds: float, call: Call, /, *given: Any, **named: Any) -
 
 
 def failed(error: Exception) -> RequestFailed:
-    """What one of ERRORS says of a request."""
+    """Return a member of ERRORS as the failure of a request."""
     if isinstance(error, ApiException) and error.status:
         text = str(error.body or "").encode()
         return RequestFailed(outcome_of(HttpReply(error.status, {}, text), time.time()))

@@ -1,4 +1,4 @@
-"""Prometheus over HTTP: instant queries, with the credentials and the certificates that users have."""
+"""Prometheus over HTTP: instant queries, with the credentials and certificates of users."""
 
 import base64
 import json
@@ -22,13 +22,13 @@ from wirewatch_fleet.worst import SeriesValue
 LIMIT = 64 << 20
 """Most bytes of an answer."""
 _SHOWN = 1 << 16
-"""Bytes that are read of a refusal."""
+"""Bytes read of a refusal."""
 _SAID = 300
-"""Characters of a refusal that are repeated."""
+"""Characters of a refusal that are shown."""
 
 
 class NoPrometheus(Exception):
-    """It did not answer, or refused; one line for the user."""
+    """Prometheus did not answer, or refused; one line for the user."""
 
 
 class AccessError(Unusable):
@@ -37,7 +37,7 @@ class AccessError(Unusable):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where a Prometheus is, and how it is asked; `timeout` in seconds for each query.
+    """The place of a Prometheus, and access to it; `timeout` in seconds for each query.
 
     `url` may have a path, as behind a proxy or of Mimir. Credentials go to this host alone, not to where it
     redirects.
@@ -54,14 +54,17 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Points of an instant query; `warnings`: the answer is not whole, as where a store of Thanos is away."""
+    """Points of an instant query.
+
+    `warnings`: the answer is incomplete, such as when a store of Thanos is away.
+    """
 
     points: tuple[SeriesValue, ...]
     warnings: tuple[str, ...] = ()
 
 
 def address(url: str) -> str:
-    """The base address, without a slash at its end.
+    """Return the base address, without a slash at its end.
 
     Raises:
         AccessError: it is no http or https address, or has a user, a query or a fragment.
@@ -81,7 +84,7 @@ def address(url: str) -> str:
 
 
 def secret(path: Path) -> str:
-    """The one line of a file with a token or a password.
+    """Return the single line of a file with a token or a password.
 
     Raises:
         AccessError: it cannot be read, or is not one line of visible characters.
@@ -106,7 +109,7 @@ def basic(user: str, password: str) -> Mapping[str, str]:
 
 
 def tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """The terms of TLS: who is believed (None: whom the system believes), and who we are.
+    """Return the TLS context: trusted CAs (None: the system's), and our certificate.
 
     Raises:
         AccessError: a file cannot be read, or is no certificate or key.
@@ -123,7 +126,7 @@ def tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLC
 
 
 def instant(access: Access, query: str, at: float) -> QueryResult:
-    """The answer to a query at `at`, Unix seconds.
+    """Return the answer to a query at `at`, Unix seconds.
 
     Raises:
         NoPrometheus: see there.
@@ -137,9 +140,9 @@ def instant(access: Access, query: str, at: float) -> QueryResult:
 
 
 def _get(access: Access, target: str) -> tuple[int, bytes]:
-    """Status and body by the deadline, also where a name is not found or an answer comes byte by byte.
+    """Return status and body by the deadline, even with unknown names or answers byte by byte.
 
-    urllib's timeout begins again with each byte; so another thread asks, which nobody waits for longer.
+    urllib's timeout restarts with each byte, so another thread asks, and is abandoned after the deadline.
     """
     answers: SimpleQueue[tuple[int, bytes] | Exception] = SimpleQueue()
 
@@ -176,7 +179,7 @@ def _asked(access: Access, target: str) -> tuple[int, bytes]:
 
 
 def _opener(access: Access) -> urllib.request.OpenerDirector:
-    """HTTP and HTTPS, by the proxies of the environment, and no other scheme, also where it redirects."""
+    """Return an opener for only HTTP and HTTPS, with the environment's proxies, also for redirects."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(), urllib.request.UnknownHandler(), urllib.request.HTTPHandler(),
@@ -198,7 +201,7 @@ def _why(error: Exception, timeout: float) -> str:
 
 
 def result_of(url: str, status: int, body: bytes) -> QueryResult:
-    """What this reply to an instant query says; raises NoPrometheus where it is none."""
+    """Return the result in a reply to an instant query; raises NoPrometheus where there is none."""
     if status != HTTPStatus.OK:
         advice = {
             HTTPStatus.UNAUTHORIZED: "; give --token-file or --user, or a tenant by --header",
@@ -215,7 +218,7 @@ def result_of(url: str, status: int, body: bytes) -> QueryResult:
 
 
 def _refusal(body: bytes) -> str:
-    """What Prometheus says of it, or Mimir in one line of plain text; "" where it says nothing."""
+    """Return the text of Prometheus' refusal, or of Mimir's line of plain text; "" without any."""
     try:
         text = str(json.loads(body)["error"])
     except (KeyError, TypeError, RecursionError):

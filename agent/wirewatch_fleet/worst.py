@@ -1,6 +1,6 @@
-"""The table of bad nodes: each of them once, worst first, with its reason, since when and what to do.
+"""The table of bad nodes: each once, worst first, with its reason, start and action.
 
-Its queries are here alone: `wirewatch fleet status`, the dashboard Fleet and the runbook ask the same.
+Only this module has its queries: `wirewatch fleet status`, the dashboard Fleet and the runbook ask the same.
 deploy/prometheus/wirewatch-recording.yml makes the series, which outlive the agents.
 """
 
@@ -20,54 +20,56 @@ from wirewatch.documents.health import HEALTH_NAMES
 FAILED, UNKNOWN, SILENT, DEGRADED, OK = "failed", "unknown", "silent", "degraded", "ok"
 State = Literal["failed", "unknown", "silent", "degraded"]
 STATES: Mapping[float, State] = {4: "failed", 3: "unknown", 2: "silent", 1: "degraded"}
-"""By the value of `node:wirewatch_worst:state`."""
+"""States by the value of `node:wirewatch_worst:state`."""
 HEALTH: Mapping[str, Health] = {
     FAILED: Health.FAILED, UNKNOWN: Health.UNKNOWN, SILENT: Health.UNKNOWN, DEGRADED: Health.DEGRADED,
     OK: Health.OK,
 }  # fmt: skip
-"""What a state means where there are four words: of a silent node nothing is known."""
+"""The health for each state: nothing is known about a silent node."""
 NO_RULES = "no_rules"
 _MANY = 1e6
 NOT_KNOWN, LATEST = 1.0, 253402300799.0
-"""A time up to the one is not known, nor is one after the other, which is the end of the year 9999."""
+"""Times up to the first value, or after the second, are not known; the second is the end of the year 9999."""
 
 
 def state(where: str = "") -> str:
-    """Each bad node once; the value is its state. `where`: the matchers of nodes, as within braces.
+    """Return the query of bad nodes, each once; the value is the state.
 
-    Where no node is known there is one row without a node: nobody was heard, or the rules are not loaded.
+    `where`: the matchers of nodes, as within braces.
+
+    Without known nodes there is a row without a node: nobody was heard, or the rules are not loaded.
     """
     rest = f"absent({heard(where)}) * 3"
     return f'{bad(where)} or label_replace({rest}, "rule", "{NO_RULES}", "", "")'
 
 
 def bad(where: str = "") -> str:
-    """The bad nodes alone: none where all are well, and none where nothing is known."""
+    """Return the query of bad nodes alone: none where all are well, or where nothing is known."""
     return _of("node:wirewatch_worst:state", where)
 
 
 def since(where: str = "") -> str:
-    """Since when each of them is so, Unix seconds; of one that is not heard, when it last was."""
+    """Return the query of each node's start, Unix seconds; for a silent node, when it was last heard."""
     return _of("node:wirewatch_worst:since_timestamp_seconds", where)
 
 
 def findings(where: str = "") -> str:
-    """How many findings each node has, those that are held for a silent one too."""
+    """Return the query of each node's number of findings, including findings held for a silent node."""
     return f"count by (cluster,node) ({_of('wirewatch:finding_since:held', where)})"
 
 
 def heard(where: str = "") -> str:
-    """When each node was last heard, Unix seconds: of all that are targets, or were within a day."""
+    """Return the query of each node's last sign of life, Unix seconds, for targets now or within a day."""
     return _of("node:wirewatch_heard:timestamp_seconds", where)
 
 
 def pasted() -> str:
-    """The whole table as one query, for the runbook."""
+    """Return the whole table as one query, for the runbook."""
     return f"sort_desc({state()})"
 
 
 def clusters(names: Sequence[str]) -> str:
-    """The matchers of these clusters, "" for all; the names are PromQL texts, as they are."""
+    """Return the matchers of these clusters, "" for all; the names are used as PromQL texts."""
     if not names:
         return ""
     escaped = ("".join(f"\\{c}" if c in r"\.+*?()|[]{}^$" else c for c in name) for name in names)
@@ -75,7 +77,7 @@ def clusters(names: Sequence[str]) -> str:
 
 
 FILE = "reasons.json"
-"""Made of docs/runbook.md by `make generated`: the means and the do of each rule or pattern of rules."""
+"""`make generated` makes it from docs/runbook.md: meaning and action of each rule or pattern of rules."""
 
 
 class ReasonText(NamedTuple):
@@ -124,7 +126,7 @@ OTHERWISE = ReasonText(
 
 
 def reason(rule: str) -> ReasonText:
-    """What it means and what to do, of a rule or of a reason that is no finding."""
+    """Return meaning and action of a rule, or of a reason that is no finding."""
     known = {**OF_NODES, **of_rules()}
     pattern = next((name for name in known if fnmatchcase(rule, name)), "")
     return known.get(rule) or known.get(pattern) or OTHERWISE
@@ -132,13 +134,13 @@ def reason(rule: str) -> ReasonText:
 
 @cache
 def of_rules() -> Mapping[str, ReasonText]:
-    """By the rule, or the pattern of rules, that an entry of the runbook names."""
+    """Return texts by the rule, or pattern of rules, of each entry in the runbook."""
     made = json.loads(files(__package__).joinpath(FILE).read_text("utf-8"))
     return {name: ReasonText(*one) for name, one in made.items()}
 
 
 class SeriesValue(NamedTuple):
-    """One series of an instant query, its name left out of the labels."""
+    """A series of an instant query, with its name left out of the labels."""
 
     labels: Mapping[str, str]
     value: float
@@ -146,7 +148,7 @@ class SeriesValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a Prometheus says to the four queries."""
+    """Answers of a Prometheus to the four queries."""
 
     state: Sequence[SeriesValue]
     since: Sequence[SeriesValue]
@@ -180,26 +182,26 @@ class BadNodeReport:
 
 @dataclass(frozen=True, slots=True)
 class FleetTable:
-    """The bad nodes, worst first and newest first among the same, and how many nodes there are in all."""
+    """The bad nodes, worst first and newest first among equals, and the number of all nodes."""
 
     nodes: tuple[BadNodeReport, ...]
     known: int
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many nodes there are of each state."""
+        """Return the number of nodes in each state."""
         bad: dict[str, int] = {name: sum(one.state == name for one in self.nodes) for name in STATES.values()}
         return {**bad, OK: max(self.known - len(self.nodes), 0)}
 
     @property
     def health(self) -> Health:
-        """The worst of all; UNKNOWN where no node is known."""
+        """Return the worst of all; UNKNOWN where no node is known."""
         none = Health.OK if self.known else Health.UNKNOWN
         return max((HEALTH[one.state] for one in self.nodes), default=none)
 
 
 def table(answers: Answers) -> FleetTable:
-    """The table of these answers; a state that this version does not know counts as UNKNOWN."""
+    """Return the table of these answers; a state unknown to this version counts as UNKNOWN."""
     times = {_row(one.labels): one.value for one in answers.since}
     heard_at = {_node(one.labels): one.value for one in answers.heard}
     counts = {_node(one.labels): int(one.value) for one in answers.findings if 0 <= one.value < _MANY}
@@ -268,7 +270,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.fleet-status.1": FLEET_STAT
 def document(
     table: FleetTable, at: float, prometheus: str, clusters: Sequence[str], warnings: Sequence[str]
 ) -> FleetStatusDocument:
-    """The table as a document at `at`, Unix seconds; `prometheus` is the address that was asked."""
+    """Return the table as a document at `at`, Unix seconds; `prometheus` is the address that was asked."""
     worst = max(table.health, Health.UNKNOWN) if warnings else table.health
     return FleetStatusDocument(
         "wirewatch.fleet-status/1", at, HEALTH_NAMES[worst], prometheus, [*clusters], table.known,

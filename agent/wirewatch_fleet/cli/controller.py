@@ -60,7 +60,7 @@ def controller(
 
 
 def _composed(config: "Config") -> "Controller":
-    """The controller of a configuration.
+    """Return the controller of a configuration.
 
     Raises:
         Unusable: the API server or the namespace is not known, or a library is not installed.
@@ -99,7 +99,7 @@ def _identity(namespace: str, folder: Path) -> "Identity":
 
 
 async def _serve(ours: "Controller", port: "Port") -> None:
-    """Run until a signal; ends too when the controller does."""
+    """Run until a signal, or until the controller ends."""
     from wirewatch.server.api import ControllerView, controller_application
     from wirewatch.server.connections import Bounds, Connections, within_descriptors
     from wirewatch.server.guard import guarded

@@ -1,4 +1,4 @@
-"""`wirewatch fleet`: many nodes at once, from where no agent runs."""
+"""`wirewatch fleet`: many nodes at once, from a place without an agent."""
 
 import click
 

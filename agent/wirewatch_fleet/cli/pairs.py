@@ -1,4 +1,4 @@
-"""`wirewatch fleet pairs`: which node, pair, rail or leaf is slow, by rounds of pairs that were measured."""
+"""`wirewatch fleet pairs`: find slow nodes, pairs, rails or leafs in measured rounds of pairs."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMS = (".svg", ".png")
 LISTED = 8
-"""Names in one line."""
+"""Most names in a line."""
 SUSPECTS = 10
 MEASURES = {"rails": "sends on one rail", "send": "sends on all rails", "all_reduce": "all_reduce of a pair"}
 CLASSES = {True: " across leafs", False: " inside a leaf", None: ""}
@@ -100,7 +100,7 @@ def pairs(
 
 
 def with_leafs(made: "RoundsDocument", file: Path | None) -> "RoundsDocument":
-    """The rounds with the leafs of a file, where it has any of a node.
+    """Return the rounds with the leafs of a file, where it names a leaf of any node.
 
     Raises:
         UsageError: it cannot be read, or has no leaf of any of these nodes.
@@ -120,15 +120,15 @@ def with_leafs(made: "RoundsDocument", file: Path | None) -> "RoundsDocument":
 
 
 def queue_pairs_of(made: "RoundsDocument") -> int:
-    """How many queue pairs of a connection are tried where routes are shared; 0 for none."""
+    """Return the queue pairs of a connection to try where routes are shared; 0 for none."""
     return made.work.more_queue_pairs if made.work else 0
 
 
 def read_past(files: Sequence[Path], made: "RoundsDocument") -> "list[PairsDocument]":
-    """Earlier results that can be compared with what was measured.
+    """Read earlier results that can be compared with the measurements.
 
     Raises:
-        UsageError: one of the files is not such a result.
+        UsageError: a file is not such a result.
     """
     from wirewatch_fleet.pairs.document import RoundsError, check_past, read_pairs
 
@@ -153,7 +153,7 @@ def _draw(made: "RoundsDocument", found: "PairsDocument", picture: Path) -> None
 
 
 def pairs_lines(found: "PairsDocument") -> Iterator[str]:
-    """The text of a result: what is named first, then what is open, then what it rests on."""
+    """Yield the text of a result: named parts, then open parts, then the evidence."""
     yield (
         f"{found.health.upper()}: {len(found.named)} named, {len(found.suspects)} open, "
         f"by {found.answered} of {found.runs} runs of pairs in {found.rounds} rounds, {utc(found.at)}"
@@ -177,7 +177,7 @@ def pairs_lines(found: "PairsDocument") -> Iterator[str]:
 
 
 def _collisions(found: "PairsDocument") -> Iterator[str]:
-    """Return the cost of sharing the links, and why no node is at fault for it."""
+    """Yield the cost of sharing the links, and why no node is at fault for it."""
     for one in found.collisions:
         yield ""
         kind = f"{MEASURES[one.measure]}{CLASSES[one.across]}"
@@ -207,7 +207,7 @@ COUNTED = {
 
 
 def _counters(found: "PairsDocument") -> Iterator[str]:
-    """Return the words for the counters of both ends of a slow pair."""
+    """Yield the text for the counters of both ends of a slow pair."""
     if found.counters:
         yield ""
         yield "counters beside those of nodes that are well (unproven on hardware, they decide nothing):"
@@ -251,7 +251,7 @@ def _place(one: "SlowEntry") -> str:
 
 
 def _open(found: "PairsDocument") -> Iterator[str]:
-    """What is not decided, and what would decide it."""
+    """Yield undecided parts, and what would decide them."""
     if found.suspects:
         yield ""
         yield "open, slow so far, but not beyond chance, or not in three runs alone:"

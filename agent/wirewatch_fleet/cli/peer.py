@@ -1,4 +1,4 @@
-"""`wirewatch fleet peer`: the part of one node in a pair, as an engine starts it on both."""
+"""`wirewatch fleet peer`: a node's part in a pair, which an engine starts on both nodes."""
 
 import os
 from contextlib import ExitStack
@@ -61,7 +61,7 @@ def peer(
 
 
 def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) -> "PeerAnswer":
-    """The answer of this node, which a signal ends early."""
+    """Return the answer of this node, which a signal ends early."""
     from wirewatch.cli.hardware import live, own_state
     from wirewatch.signals import SIGNALS
     from wirewatch_fleet.rounds.peer import PeerRequest, with_partner
@@ -78,6 +78,6 @@ def _measured(config: "Config", plan: "PairPlan", name: str, owner: str | None) 
 
 
 def _own_job() -> str | None:
-    """The Slurm job that this process is part of: what it was given is for it to use."""
+    """Return the Slurm job of this process, whose GPUs it may use."""
     job = os.environ.get("SLURM_JOB_ID", "")
     return f"slurm:{job}" if job else None

@@ -1,4 +1,4 @@
-"""`wirewatch fleet probe`: rounds of pairs, run by the fleet's own scheduler, until something is named."""
+"""`wirewatch fleet probe`: rounds of pairs by the fleet's own scheduler, until it names a part."""
 
 import json
 import math
@@ -39,7 +39,7 @@ CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def slurm_options(command: Command) -> Command:
-    """Add what is passed on to Slurm."""
+    """Add options that are passed on to Slurm."""
     for name in ("qos", "account", "reservation", "partition"):
         text = f"With --slurm: the {name} of its jobs."
         command = click.option(f"--{name}", default="", metavar="NAME", help=text)(command)
@@ -49,7 +49,7 @@ def slurm_options(command: Command) -> Command:
 
 
 def slurm_engine(nodes: Sequence[str], chosen: Mapping[str, Any]) -> "RoundEngine":
-    """Slurm's; inside an allocation, unless a partition or reservation is named, pairs are steps of it."""
+    """Return Slurm's engine; its pairs are steps of our allocation, unless the user names a place."""
     from wirewatch_fleet.rounds.slurm import SlurmOptions, SlurmRounds
 
     inside = "" if chosen["partition"] or chosen["reservation"] else os.environ.get("SLURM_JOB_ID", "")
@@ -73,7 +73,7 @@ def _command(text: str) -> tuple[str, ...]:
 
 
 def kubernetes_options(command: Command) -> Command:
-    """Add what says how pairs are Jobs of Kubernetes."""
+    """Add options that describe pairs as Jobs of Kubernetes."""
     texts = {
         "leaf-label": "a label by which nodes share a leaf; repeatable, the first that a node has.",
         "gpu-resource": "the resource by which pods get GPUs.",
@@ -93,7 +93,7 @@ def kubernetes_options(command: Command) -> Command:
 
 
 def kubernetes_engine(nodes: Sequence[str], chosen: Mapping[str, Any]) -> "RoundEngine":
-    """Kubernetes': with the ServiceAccount of the pod that we are in, else by kubectl's configuration.
+    """Return Kubernetes' engine: by our pod's ServiceAccount, else by kubectl's configuration.
 
     Raises:
         UsageError: the template or the namespace is missing, or cannot be used.
@@ -155,15 +155,15 @@ ENGINES: Mapping[str, Callable[[Sequence[str], Mapping[str, Any]], "RoundEngine"
     "slurm": slurm_engine,
     "kubernetes": kubernetes_engine,
 }
-"""Each makes an engine of the nodes that were named, if any, and of all options of the command."""
+"""Makers of engines, from the named nodes, if any, and all options of the command."""
 
 
 START_SECONDS = 40.0
-"""What a pair may take beside its work: the scheduler's scripts, and Python on cold disks."""
+"""Seconds of a pair besides its work: the scheduler's scripts, and Python on cold disks."""
 MEET_SECONDS = 8.0
-"""For which a node of a pair waits for the other before either measures."""
+"""Seconds that a node of a pair waits for the other before either measures."""
 GLOO_SIZE = 4 << 20
-"""What processors send unless a size is given: they prove the way, and say little about wires."""
+"""Default size that processors send: it proves the way, and says little about wires."""
 
 
 @click.command(
@@ -246,7 +246,7 @@ def probe(context: click.Context, /, runs_on: str | None, nodes: Sequence[str], 
 
 
 def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any]) -> int:
-    """Plan, run and print; the exit code.
+    """Plan, run and print; return the exit code.
 
     Raises:
         RoundEngineError: the engine does not answer.
@@ -279,7 +279,7 @@ def _probe(engine: "RoundEngine", named: Sequence[str], chosen: dict[str, Any]) 
 
 
 def _begun(members: "Sequence[PairNode]", named: bool, results: Path, seed: int) -> "RoundsDocument":  # noqa: FBT001
-    """What the results hold, or a new fleet: of the nodes that were named, else of all that are idle."""
+    """Return the results so far, or a new fleet: of the named nodes, else of all idle nodes."""
     from wirewatch_fleet.pairs.document import RoundsError, read_rounds, rounds_document
     from wirewatch_fleet.pairs.model import PairFleet, PairMember
 
@@ -302,7 +302,7 @@ def _begun(members: "Sequence[PairNode]", named: bool, results: Path, seed: int)
 
 
 def _of_work(made: "RoundsDocument", work: "PairWork", results: Path) -> "RoundsDocument":
-    """The rounds with what their pairs measure.
+    """Return the rounds with their pairs' work.
 
     Raises:
         UsageError: rounds of other work are in the file already.
@@ -343,13 +343,13 @@ def _work(members: "Sequence[PairNode]", made: "RoundsDocument", chosen: dict[st
 
 
 def _with_fewer(members: "Sequence[PairNode]", names: set[str], gpus: int) -> "PairNode | None":
-    """An idle node that has not so many GPUs, by the scheduler's count."""
+    """Return an idle node with fewer GPUs, by the scheduler's count."""
     idle = (one for one in members if one.name in names and not one.busy)
     return next((one for one in idle if one.gpus is not None and one.gpus < gpus), None)
 
 
 def _gpus(members: "Sequence[PairNode]", names: set[str]) -> int:
-    """How many GPUs all of them have.
+    """Return how many GPUs all of them have.
 
     Raises:
         UsageError: it is not known, or they differ.
@@ -365,7 +365,7 @@ def _gpus(members: "Sequence[PairNode]", names: set[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """All that is known before anything runs; `planned` None: nothing is left to measure."""
+    """The known plan before anything runs; `planned` None: nothing is left to measure."""
 
     engine: "RoundEngine"
     nodes: "Sequence[PairNode]"
@@ -376,7 +376,7 @@ class Announced:
 
 
 def announce(known: Announced) -> Iterator[str]:
-    """What would run where, how long at most, and what it holds."""
+    """Yield the planned work: where it runs, how long at most, and which resources it holds."""
     from wirewatch_fleet.rounds.campaign import order_of
 
     members = [one.name for one in known.made.members]
@@ -438,7 +438,7 @@ def _most(known: Announced, members: int) -> Iterator[str]:
 
 @dataclass
 class ShownCampaign:
-    """Tells each round on standard error, and keeps it in the file."""
+    """Reports each round on standard error, and keeps it in the file."""
 
     results: Path
     ended_by: list[str] = field(default_factory=list)
@@ -475,7 +475,7 @@ class ShownCampaign:
 def run_and_keep(
     engine: "RoundEngine", made: "RoundsDocument", options: "CampaignOptions", results: Path
 ) -> "tuple[RoundsDocument, str | None]":
-    """Run to the verdict or to a signal; what was measured, and by what it was ended.
+    """Run to the verdict or to a signal; return the measurements, and the signal.
 
     Raises:
         RoundEngineError: the engine does not answer.

@@ -1,8 +1,8 @@
-"""`wirewatch fleet simulate`: the `/metrics` of many nodes from one process, to size a Prometheus with.
+"""`wirewatch fleet simulate`: the `/metrics` of many nodes from one process, to size a Prometheus.
 
-The pages are made from the page of one node, with a script of what becomes of them. What identifies a part (a
-GPU's UUID, serials, GUIDs) differs from node to node, counters go on, measured values vary a little, and what
-a probe measured changes with each probe.
+The pages come from a single node's page and a script of faults. Identifiers of parts (a GPU's UUID, serials,
+GUIDs) differ from node to node. Counters grow, measured values vary a little, and probe results change with
+each probe.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wirewatch.server.guard import Receive, Scope, Send
 
 SILENT, GONE = "silent", "gone"
-"""What a script can do to a node beside a fault of its hardware: no answer, and no target any more."""
+"""Script actions besides hardware faults: the node does not answer, or is no target any more."""
 PROBES = 600.0
 """Seconds between two probes of a node."""
 POLLS = 15.0
@@ -45,17 +45,17 @@ _TIMESTAMPS, _SUCCESSES = (
 _PROBED = ("wirewatch_probe_busbw", "wirewatch_peer_bandwidth", "wirewatch_straggler_score")
 _MEASURED = ("_celsius", "_watts", "_utilization_ratio", "_duration_seconds", "_resident_memory_bytes")
 _BYTES, _SECONDS = 20e9, 0.02
-"""How fast counters of bytes and of seconds go on, a second."""
+"""Growth of counters of bytes and of seconds, for each second."""
 _NODE = "\x01"
 _DRAWN = random.Random(23)  # noqa: S311 - it only has to vary
 _NOISE = tuple(_DRAWN.uniform(-1, 1) for _ in range(4099))
 Value = Callable[[int, float], float]
-"""What a series has on a node, by its number, at a time (Unix seconds)."""
+"""Returns the value of a series on a node, by its number, at a time (Unix seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedFault:
-    """What becomes of so many nodes: an overlay's name, SILENT or GONE; `start` and `end` in seconds."""
+    """A fault of so many nodes: an overlay's name, SILENT or GONE; `start` and `end` in seconds."""
 
     name: str
     nodes: int
@@ -68,7 +68,7 @@ class ScriptedFault:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Which nodes have which fault: the first ones the first, the next ones the second, and so on.
+    """Assigns faults to nodes: the first nodes get the first fault, the next nodes the second, and so on.
 
     Raises:
         Unusable: there are fewer nodes than the faults take.
@@ -82,7 +82,7 @@ class Script:
             raise Unusable(f"the faults take {taken:,} nodes, and there are {self.nodes:,}")
 
     def fault(self, node: int, seconds: float) -> str:
-        """What is wrong with a node (from 0 on) so many seconds after the start; "" for nothing."""
+        """Return the fault of a node (from 0 on) so many seconds after the start; "" for none."""
         for fault, end in zip(self.faults, accumulate(fault.nodes for fault in self.faults), strict=True):
             if node < end:
                 return fault.name if fault.holds(seconds) else ""
@@ -90,12 +90,12 @@ class Script:
 
 
 def node_name(node: int) -> str:
-    """The name of a node, by its number from 0 on."""
+    """Return the name of a node, by its number from 0 on."""
     return f"gpu-{node + 1:04}"
 
 
 def targets(script: Script, seconds: float, address: str, cluster: str) -> list[dict[str, object]]:
-    """What Prometheus' HTTP discovery asks for: each node that is a target, with its path and its labels."""
+    """Return targets for Prometheus' HTTP discovery: each node with its path and labels."""
     names = [node_name(node) for node in range(script.nodes) if script.fault(node, seconds) != GONE]
     return [
         {
@@ -110,10 +110,10 @@ def targets(script: Script, seconds: float, address: str, cluster: str) -> list[
 
 
 class PageTemplate:
-    """The page of one node, in Prometheus' text, from which those of many are made.
+    """The page of a node, in Prometheus' text format, as the template for many nodes.
 
     Args:
-        text: an answer of `/metrics`; the newest timestamp in it is taken for its time.
+        text: an answer of `/metrics`; its newest timestamp counts as its time.
 
     Raises:
         Unusable: it has no series of wirewatch.
@@ -137,7 +137,7 @@ class PageTemplate:
         self._text = "\n".join((*made, "")).encode()
 
     def render(self, node: int, now: float) -> bytes:
-        """The page of a node by its number, at a time (Unix seconds)."""
+        """Return the page of a node by its number, at a time (Unix seconds)."""
         text = self._text % tuple(b"%r" % value(node, now) for value in self._values)
         return text.replace(_NODE.encode(), b"%04x" % (node & 0xFFFF))
 
@@ -150,7 +150,7 @@ class PageTemplate:
         return f"{line.rpartition(' ')[0]} %b"
 
     def _moving(self, name: str, kind: str, base: float) -> Value | None:
-        """How the value of a series goes on; None where it stands still."""
+        """Return how the value of a series changes; None where it stays."""
         place, at = 17 * len(self._values), self._at
         if name.endswith(_SUCCESSES) and base:
             every = PROBES if "_probe_" in name else POLLS
@@ -169,12 +169,12 @@ class PageTemplate:
 
 
 def _noise(node: int, place: int) -> float:
-    """From -1 to 1, the same for the same node and place."""
+    """Return a value from -1 to 1, the same for the same node and place."""
     return _NOISE[(node * 131 + place) % len(_NOISE)]
 
 
 PLAYED = 120.0
-"""Seconds that the play of a recording may take."""
+"""Most seconds to play a recording."""
 MOST_NODES = 10_000
 OK, MISSING, UNAVAILABLE = 200, 404, 503
 _TEXT, _JSON = b"text/plain; version=0.0.4; charset=utf-8", b"application/json"
@@ -204,8 +204,8 @@ class FaultOption(click.ParamType[ScriptedFault]):
 class SimulatedFleet:
     """The nodes as an ASGI application: `/targets` for HTTP discovery, `/nodes/NAME/metrics` for scrapes.
 
-    `pages`: those of healthy nodes, dealt out in turn. `faulty`: by the name of a fault. `began`: Unix
-    seconds when the script begins.
+    `pages`: pages of healthy nodes, assigned in turn. `faulty`: by the name of a fault. `began`: Unix seconds
+    when the script begins.
     """
 
     script: Script
@@ -235,7 +235,7 @@ class SimulatedFleet:
         await send({"type": "http.response.body", "body": body})
 
     def answer(self, path: str, now: float) -> tuple[int, bytes, bytes]:
-        """Status, content type and body of a request at a time, Unix seconds."""
+        """Return status, content type and body of a request at a time, Unix seconds."""
         seconds = now - self.began
         if path == "/targets":
             found = targets(self.script, seconds, self.address, self.cluster)
@@ -251,7 +251,7 @@ class SimulatedFleet:
 
 
 def page_of(recording: str, overlays: Sequence[str], tier: Tier) -> PageTemplate:
-    """The page of a recording that was played until all that it shows is confirmed.
+    """Return the page of a recording that was played until all its findings are confirmed.
 
     Raises:
         Unusable: the recording or an overlay cannot be played.
@@ -330,7 +330,7 @@ def _read(path: Path) -> PageTemplate:
 
 
 async def _serve(fleet: SimulatedFleet, listening: Any) -> None:
-    """Until a signal; Prometheus keeps a connection for each target."""
+    """Serve until a signal; Prometheus keeps a connection for each target."""
     from wirewatch.server.connections import Bounds, Connections
     from wirewatch.server.listener import HttpServer
     from wirewatch.server.reload import WebCounts

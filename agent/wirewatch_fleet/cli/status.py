@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wirewatch_fleet.worst import BadNodeReport, FleetStatusDocument
 
 LONGEST = 3600.0
-"""Seconds that a query may take, at most."""
+"""Most seconds of a query."""
 WIDTH = 110
 HEADER = ("state", "cluster", "node", "reason", "where", "since", "last heard", "findings")
 PLACES = ("rack", "leaf")
@@ -30,7 +30,7 @@ _FILE = ExistingFile()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusAccess:
-    """What the options say of who asks, and of whom is believed; names are those of the options."""
+    """Options for credentials and trust; field names are the names of the options."""
 
     token_file: Path | None
     user: str | None
@@ -41,7 +41,7 @@ class PrometheusAccess:
     key_file: Path | None
 
     def access(self, url: str, timeout: float) -> "Access":
-        """A way to this Prometheus; raises UsageError, or AccessError for what cannot be used."""
+        """Return the access to this Prometheus; raises UsageError, or AccessError for unusable parts."""
         from wirewatch_fleet.prometheus import Access, address, basic, bearer, secret, tls
 
         if ":" in (self.user or ""):
@@ -135,7 +135,7 @@ def status(
 
 
 def _asked(access: "Access", clusters: Sequence[str]) -> "FleetStatusDocument":
-    """The four answers of one moment as a document; raises NoPrometheus."""
+    """Return the four answers of one moment as a document; raises NoPrometheus."""
     from wirewatch_fleet import worst
     from wirewatch_fleet.prometheus import instant
     from wirewatch_fleet.worst import document
@@ -149,7 +149,7 @@ def _asked(access: "Access", clusters: Sequence[str]) -> "FleetStatusDocument":
 
 
 def text_of(status: "FleetStatusDocument") -> Iterator[str]:
-    """The document for people: one line, the table, and what to do for each reason in it."""
+    """Yield the document for people: one line, the table, and actions for each reason in it."""
     from wirewatch.cli.tables import table
 
     bad = [f"{status.counts[name]} {word}" for name, word in WORDS.items() if status.counts.get(name)]
@@ -205,7 +205,7 @@ def _ago(heard: float | None, at: float) -> str:
 
 
 def _what_to_do(status: "FleetStatusDocument") -> Iterator[str]:
-    """Each text once, with the reasons that share it; of what they mean the first sentence."""
+    """Yield each text once, with the reasons that share it, and the first sentence of their meaning."""
     import textwrap
 
     texts: dict[tuple[str, str], list[str]] = {}

@@ -1,4 +1,4 @@
-"""`wirewatch fleet tell`: what pairs of nodes found out about this node, told to its own agent."""
+"""`wirewatch fleet tell`: passes the pairs' findings about this node to its own agent."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def tell(
 
 
 def _names(config: Path | None) -> Iterator[str]:
-    """What this node may be called, the surest name first."""
+    """Yield possible names of this node, the surest name first."""
     from wirewatch.catalogue import discover
     from wirewatch.config import load
 

@@ -1,6 +1,6 @@
-"""The brake: how many nodes may be new out of use in an hour, and how many in all.
+"""The brake: limits new outages of nodes in an hour, and all outages.
 
-deploy/slurm/brake.sh has the same rule for Slurm; tests/brakes.py is the table of cases of both.
+deploy/slurm/brake.sh has the same rule for Slurm; tests/brakes.py is the common table of cases.
 """
 
 from collections import Counter
@@ -12,11 +12,11 @@ from wirewatch.config import ControllerSection, Limit
 from wirewatch_fleet.controller.node import FleetNode, obstacles
 
 HOUR = 3600.0
-"""Seconds for which an outage is new."""
+"""Seconds for which an outage counts as new."""
 
 
 class Scope(Enum):
-    """Kinds of brakes, in the order in which they are named: three for new outages, one for all."""
+    """Kinds of brakes, in naming order: three for new outages, one for all."""
 
     CLUSTER = "cluster"
     POOL = "pool"
@@ -30,7 +30,7 @@ Unit = tuple[Scope, str]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Of one unit with so many nodes: new outages that may be, that are, and all nodes that are out."""
+    """Budget of a unit with so many nodes: allowed new outages, present new outages, and all nodes out."""
 
     scope: Scope
     name: str
@@ -48,9 +48,9 @@ class Budget:
 
 
 class Brake:
-    """Counts outages, and what is taken out meanwhile.
+    """Counts outages, and nodes taken out meanwhile.
 
-    Only what the controller took out is ever new: others' outages, and those of unknown age, are stock.
+    Only outages by the controller are ever new; others' outages, and outages of unknown age, are stock.
 
     Args:
         nodes: all nodes of the fleet.
@@ -74,7 +74,7 @@ class Brake:
                 self._count(node, new=node.mark is not None and now - node.mark.since < HOUR)
 
     def holds(self, node: FleetNode) -> tuple[Scope, str] | None:
-        """Why this node may not be taken out, with the numbers; None where it may."""
+        """Return why this node may not be taken out, with the numbers; None where it may."""
         for budget in map(self.budget, self._units(node)):
             if budget.used >= budget.limit:
                 return budget.scope, str(budget)
@@ -91,17 +91,17 @@ class Brake:
 
     @property
     def most(self) -> int:
-        """How many nodes of the cluster may be out of use, new or not."""
+        """Return how many nodes of the cluster may be out of use, new or not."""
         return allowed(self._settings.budget.stock, self._sizes[WHOLE])
 
     def budget(self, unit: Unit) -> Budget:
-        """The budget of one unit."""
+        """Return the budget of a unit."""
         scope, name = unit
         limit = allowed(getattr(self._settings.budget, scope.value), self._sizes[unit])
         return Budget(scope, name, self._sizes[unit], limit, self._new[unit], self._stock[unit])
 
     def budgets(self) -> Iterator[Budget]:
-        """List the tallies of the cluster, all pools and all racks, always in the same order."""
+        """Yield the tallies of the cluster, all pools and all racks, always in the same order."""
         yield self.budget(WHOLE)
         for unit in sorted(self._sizes.keys() - {WHOLE}, key=lambda one: (one[0].value, one[1])):
             yield self.budget(unit)
@@ -123,7 +123,7 @@ WHOLE: Unit = (Scope.CLUSTER, "")
 
 
 def allowed(limit: Limit, nodes: int) -> int:
-    """How many of so many nodes: a percentage is rounded down, but not to nothing."""
+    """Return how many of so many nodes are allowed: a percentage is rounded down, but not to nothing."""
     if isinstance(limit, int):
         return limit
     percent = int(limit.removesuffix("%"))

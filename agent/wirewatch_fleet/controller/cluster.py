@@ -28,15 +28,15 @@ from wirewatch_fleet.kubeclient import (
 )
 
 REQUEST = 5.0
-"""Seconds that one request may take, but a list or a watch."""
+"""Seconds for a request, except lists and watches."""
 LIST = 60.0
 """Seconds for one page of a list."""
 WATCH = 300
-"""Seconds after which a watch ends and all nodes are listed again."""
+"""Seconds until a watch ends and all nodes are listed again."""
 SILENCE = 150.0
-"""Seconds without a word, not even a bookmark, after which a watch is taken for dead."""
+"""Seconds without any word, even a bookmark, until a watch counts as dead."""
 EVENTS_NAMESPACE = "default"
-"""Events about objects without a namespace are here."""
+"""Namespace of Events about objects without a namespace."""
 CONTENT_TYPE = "application/merge-patch+json"
 NVSENTINEL = ("nvsentinel.dgxc.nvidia.com", "v1", "maintenancerequests")
 log = logging.getLogger(__name__)
@@ -45,21 +45,18 @@ logging.getLogger("kubernetes_asyncio.leaderelection").setLevel(logging.CRITICAL
 
 
 class ClusterSession:
-    """One session with the API server; `connected` makes it.
-
-    Raises RequestFailed from each of its methods.
-    """
+    """A session with the API server; `connected` makes it. Each method raises RequestFailed."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._core, self._custom = CoreV1Api(client), CustomObjectsApi(client)
 
     async def nodes(self, selector: str) -> tuple[list[Document], str]:
-        """All nodes that the selector finds, as of now, and the version from which a watch goes on."""
+        """Return all nodes that the selector finds now, and the version from which a watch continues."""
         return await pages(LIST, self._core.list_node, label_selector=selector)
 
     async def changes(self, selector: str, version: str) -> AsyncIterator[tuple[str, Document]]:
-        """Changes after a version, as ("ADDED" | "MODIFIED" | "DELETED", node), until the watch ends."""
+        """Yield ("ADDED" | "MODIFIED" | "DELETED", node) after a version, until the watch ends."""
         patience = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST, sock_read=SILENCE)
         async with Watch(return_type="object") as watch:
             stream = watch.stream(
@@ -80,7 +77,7 @@ class ClusterSession:
                     yield kind, node
 
     async def patch_node(self, name: str, patch: Document) -> Document:
-        """The node after the patch."""
+        """Patch a node; return it after the patch."""
         after: Document = await answered(
             REQUEST, self._core.patch_node, name, dict(patch), field_manager="wirewatch-controller",
             _content_type=CONTENT_TYPE,
@@ -92,22 +89,25 @@ class ClusterSession:
         await answered(REQUEST, self._core.create_namespaced_event, EVENTS_NAMESPACE, dict(event))
 
     async def request_maintenance(self, body: Document) -> None:
-        """Create a MaintenanceRequest of NVSentinel's; nothing happens if it is there."""
+        """Create a MaintenanceRequest of NVSentinel's, unless it exists."""
         create = self._custom.create_cluster_custom_object
         await _unless(RequestResult.CONFLICT, answered(REQUEST, create, *NVSENTINEL, dict(body)))
 
     async def end_maintenance(self, name: str) -> None:
-        """Delete a MaintenanceRequest; nothing happens if it is gone."""
+        """Delete a MaintenanceRequest, if it exists."""
         delete = self._custom.delete_cluster_custom_object
         await _unless(RequestResult.NOT_FOUND, answered(REQUEST, delete, *NVSENTINEL, name))
 
     def lease(self, name: str, namespace: str, identity: str) -> "TimedLease":
-        """The lease that a leader holds."""
+        """Return the lease that a leader holds."""
         return TimedLease(name, namespace, identity, self._client)
 
 
 class NotingLeases(CoordinationV1Api):
-    """The library's requests about leases; `refused`: why the last was not done, which its lock only logs."""
+    """The library's requests about leases.
+
+    `refused`: why the last request failed, which the library's lock only logs.
+    """
 
     refused: ApiException | None = None
 
@@ -129,9 +129,9 @@ class NotingLeases(CoordinationV1Api):
 
 
 class TimedLease(LeaseLock):
-    """The library's lock, by whose side is known until when it surely is ours.
+    """The library's lock, with the time until which it is surely ours.
 
-    A request that hangs ends, an API server that is away is no exception, and only what was renewed counts.
+    Hanging requests end, an absent API server raises no exception, and only successful renewals count.
     `last`: the result of the last request, None before the first; `renewed`: when the last good renewal
     began, by the event loop's clock.
     """
@@ -145,7 +145,7 @@ class TimedLease(LeaseLock):
     async def get(
         self, name: str, namespace: str
     ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
-        """The lease, or an error that the library understands."""
+        """Return the lease, or an error that the library understands."""
         try:
             async with asyncio.timeout(REQUEST):
                 found = await super().get(name, namespace)
@@ -163,11 +163,11 @@ class TimedLease(LeaseLock):
         return False, told
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """Whether the lease was made, and is ours."""
+        """Return whether the lease was made and is ours."""
         return await self._renewing(super().create(name, namespace, election_record))
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        """Whether the lease is ours from now on."""
+        """Return whether the lease is ours from now on."""
         return await self._renewing(super().update(name, namespace, updated_record))
 
     async def _renewing(self, request: Awaitable[bool]) -> bool:
@@ -189,7 +189,7 @@ class TimedLease(LeaseLock):
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """A MaintenanceRequest for a node; unproven: NVSentinel was not run."""
+    """A MaintenanceRequest for a node. Unproven: NVSentinel was not run."""
 
     node: str
     reason: str
@@ -199,11 +199,11 @@ class Maintenance:
 
     @property
     def name(self) -> str:
-        """Of the object: one for each node."""
+        """Return the object's name, unique for each node."""
         return f"wirewatch-{self.node}"
 
     def body(self) -> Document:
-        """As NVSentinel's design 051 has it: a health event, and when the maintenance begins."""
+        """Return the body by NVSentinel's design 051: a health event, and the start of the maintenance."""
         event = {
             "version": 1, "agent": "wirewatch", "checkName": "InterconnectHealthy", "componentClass": "Node",
             "nodeName": self.node, "entitiesImpacted": [{"entityType": "Node", "entityValue": self.node}],
@@ -218,7 +218,7 @@ class Maintenance:
 
 @asynccontextmanager
 async def connected(where: ApiEndpoint) -> AsyncIterator[ClusterSession]:
-    """A session; the CA is read now, the token for each request.
+    """Open a session; the CA is read now, the token for each request.
 
     Raises:
         RequestFailed: the CA or the token cannot be read.

@@ -1,4 +1,4 @@
-"""What to do with each node, and the patch for it: pure functions of all nodes, the settings and the time."""
+"""Decides about each node and its patch: pure functions of all nodes, the settings and the time."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ from wirewatch_fleet.controller.node import (
 
 Patch = Mapping[str, Any]
 AHEAD = 300.0
-"""Seconds by which the clock of a node may be ahead of ours; what is written later than that says nothing."""
+"""Seconds by which a node's clock may be ahead of ours; later timestamps are ignored."""
 
 
 class NodeStep(Enum):
-    """What is done to a node. FORGET removes the mark of a measure that a person has already taken back."""
+    """The action on a node. FORGET removes the mark of a measure that a person has already reverted."""
 
     TAKE_OUT = "take_out"
     GIVE_BACK = "give_back"
@@ -34,7 +34,7 @@ class NodeStep(Enum):
 
 
 class Ground(Enum):
-    """Why a step is due, or why none is."""
+    """The reason for a step, or for none."""
 
     CONFIRMED = "confirmed"
     FIT = "fit"
@@ -62,15 +62,15 @@ MEANING = {
     Ground.OVERRULED: "a person has taken the measure back; it is not repeated before the node was fit",
     Ground.FOREIGN_MARK: "its annotation is not as the controller writes it, so nothing there is its own",
 }
-"""Why a FAILED node is left in use, for people."""
+"""Reasons, for people, why a FAILED node stays in use."""
 BUDGETS = frozenset(ground for ground in Ground if ground.value.startswith("budget_"))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDecision:
-    """About a node that is FAILED or has our mark: the step, None for none, its ground, the numbers.
+    """The decision about a node that is FAILED or has our mark: step (or None), ground, numbers.
 
-    `reason`: of the condition for which a node is taken out.
+    `reason`: of the condition that takes the node out.
     """
 
     node: FleetNode
@@ -81,15 +81,15 @@ class NodeDecision:
 
     @property
     def refused(self) -> bool:
-        """Whether a FAILED node is left as it is, in use or out of it by others."""
+        """Return whether a FAILED node is left as it is, in use or taken out by others."""
         return self.step is None and self.ground is not Ground.HELD and _fault(self.node) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerPlan:
-    """The decisions, oldest fault first, and the budgets as they are once all steps are done.
+    """The decisions, oldest fault first, and the budgets after all steps.
 
-    `most`: how many of `nodes` may be out of use; `last`: names of nodes whose turn is after all others.
+    `most`: how many of `nodes` may be out of use; `last`: names of nodes that come after all others.
     """
 
     decisions: tuple[NodeDecision, ...]
@@ -99,7 +99,7 @@ class ControllerPlan:
     last: Collection[str] = ()
 
     def steps(self) -> Iterable[tuple[NodeStep, NodeDecision]]:
-        """The steps and the decisions for them: what is given back first."""
+        """Yield the steps with their decisions: nodes given back first."""
         due = [(one.step, one) for one in self.decisions if one.step is not None]
         return sorted(due, key=lambda one: (one[1].node.name in self.last, one[0] is NodeStep.TAKE_OUT))
 
@@ -112,16 +112,16 @@ def decide(
     last: Collection[str] = (),
     missed: Sequence[FleetNode] = (),
 ) -> ControllerPlan:
-    """The plan for all nodes of a fleet; nothing else is remembered between two plans.
+    """Return the plan for all nodes of a fleet; no other state passes from plan to plan.
 
     Args:
-        nodes: all nodes that `selector` finds; without one only those with the condition or our mark count.
-        settings: what may be done.
+        nodes: all nodes that `selector` finds; else only nodes with the condition or our mark count.
+        settings: the allowed steps.
         now: Unix seconds.
         pending: names of nodes that may have been taken out by requests without an answer.
-        last: names of nodes whose last step was refused: they have their turn, and what is left of the
-            budget, after all others, so that a node that takes no patch keeps nobody waiting.
-        missed: nodes that a list lacks, as they last were: they count in the budgets alone.
+        last: names of nodes whose last step was refused. They come after all others, with the rest of the
+            budget, so that a node that takes no patch delays nobody.
+        missed: nodes that a list lacks, in their last state; they count only in the budgets.
     """
     fleet, lacking = (
         [n for n in some if settings.selector or n.condition is not None or n.mark or n.foreign]
@@ -134,17 +134,17 @@ def decide(
 
 
 def fresh(condition: Reported, settings: ControllerSection, now: float) -> bool:
-    """Whether its agent was heard of lately, by a clock that is not ahead."""
+    """Return whether its agent was heard recently, by a clock that is not ahead."""
     return -AHEAD <= now - condition.heartbeat <= settings.stale
 
 
 def repeated(condition: Reported, seconds: float) -> bool:
-    """Whether the agent has said the same so long after the change; both times are by its own clock."""
+    """Return whether the agent has repeated its report so long after the change; both times use its clock."""
     return condition.heartbeat - condition.transition >= seconds
 
 
 def _fault(node: FleetNode) -> Reported | None:
-    """Return the condition of a FAILED node, None for any other."""
+    """Return the condition of a FAILED node, None for other nodes."""
     found = node.condition
     return found if found is not None and found.status is ConditionStatus.FALSE else None
 
@@ -166,7 +166,7 @@ def _decision(node: FleetNode, brake: Brake, settings: ControllerSection, now: f
 
 
 def _about_marked(node: FleetNode, settings: ControllerSection, now: float) -> NodeDecision:
-    """A node that we took out: given back once it is fit, whatever the measure is by now."""
+    """Decide about a node that we took out: give it back once it is fit, even if the measure has changed."""
     condition, stands = node.condition, node.stands()
     back = NodeStep.GIVE_BACK if stands else NodeStep.FORGET
     if settings.act == "undo":
@@ -184,7 +184,7 @@ def _about_marked(node: FleetNode, settings: ControllerSection, now: float) -> N
 def _about_failed(
     node: FleetNode, condition: Reported, brake: Brake, settings: ControllerSection, now: float
 ) -> NodeDecision:
-    """A FAILED node that is not ours yet."""
+    """Decide about a FAILED node without our mark."""
     if node.foreign:
         return NodeDecision(node, None, Ground.FOREIGN_MARK)
     if not fresh(condition, settings, now):
@@ -203,10 +203,10 @@ def _about_failed(
 
 
 def patch_of(decision: NodeDecision, settings: ControllerSection, now: float) -> Patch:
-    """Return the patch (RFC 7386) of a decision's step: what is done and the mark that says so, in one.
+    """Return the patch (RFC 7386) of a decision's step, which sets the measure and its mark together.
 
-    It names the resourceVersion, so that the API server refuses it if the node has changed since it was
-    looked at: the list of taints is sent whole. `now` in Unix seconds.
+    The patch names the resourceVersion, since it sends the whole list of taints. So the API server refuses it
+    if the node has changed since it was read. `now` in Unix seconds.
     """
     node = decision.node
     if decision.step is NodeStep.TAKE_OUT:

@@ -1,4 +1,4 @@
-"""The controller's loop: one leader follows the nodes, decides at each change, and carries it out."""
+"""The controller's loop: one leader follows the nodes, and decides and acts at each change."""
 
 import asyncio
 import logging
@@ -32,31 +32,31 @@ from wirewatch_fleet.controller.view import FleetView
 from wirewatch_fleet.kubeclient import Document, RequestFailed
 
 BUNDLE = 1.0
-"""Seconds in which changes are gathered before they are judged together."""
+"""Seconds in which changes gather before a joint decision."""
 LONGEST = 30.0
-"""Seconds until the API server is tried again, at most."""
+"""Most seconds until the API server is tried again."""
 STEADY = 10.0
-"""Seconds that a watch lasts at least, or the next list waits, ever longer."""
+"""Least seconds of a watch; after a shorter watch the next list waits, ever longer."""
 TURNING = 60.0
-"""Seconds after which a loop that has not turned is stuck."""
+"""Seconds without a turn after which a loop counts as stuck."""
 EVENTS = 256
-"""Events that wait to be written, at most; what is left out is reported at a later look."""
+"""Most Events that wait to be written; a later look reports omitted Events."""
 NOTICE = 300.0
-"""Seconds from now at which a maintenance begins that NVSentinel is asked for."""
+"""Seconds from now until a maintenance requested from NVSentinel begins."""
 log = logging.getLogger(__name__)
 Connect = Callable[[], AbstractAsyncContextManager[ClusterSession]]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who we are among the candidates, and where the lease is."""
+    """Our name among the candidates, and the place of the lease."""
 
     name: str
     namespace: str
 
 
 class Controller:
-    """Campaigns for the lease for ever, and leads while it has it."""
+    """Campaigns for the lease for ever, and leads while it has the lease."""
 
     def __init__(
         self, connect: Connect, identity: Identity, settings: ControllerSection, clock: Clock
@@ -71,7 +71,7 @@ class Controller:
         self.view = FleetView()
 
     def turning(self) -> bool:
-        """Whether the loop turns, whatever the API server does."""
+        """Return whether the loop turns, whatever the API server does."""
         return self.clock.mono() - self._turned < TURNING + self.settings.lease
 
     async def run(self) -> None:
@@ -91,7 +91,7 @@ class Controller:
             await asyncio.sleep(spread(wait))
 
     async def _campaign(self, cluster: ClusterSession) -> None:
-        """Wait for the lease, lead while it is ours; returns once it is lost.
+        """Wait for the lease, and lead while it is ours; return once it is lost.
 
         Raises:
             RequestFailed: the nodes cannot be followed.
@@ -100,7 +100,7 @@ class Controller:
         leading: set[asyncio.Task[None]] = set()
 
         async def lead() -> None:
-            """What the library starts once the lease is ours, and cancels once it is lost."""
+            """Lead; the library starts this once the lease is ours, and cancels it once the lease is lost."""
             if task := asyncio.current_task():
                 leading.add(task)
             log.info("%s has the lease %s", self.identity.name, self.settings.name)
@@ -147,18 +147,18 @@ class Controller:
         self._trouble = ""
 
     def count(self, step: NodeStep, result: RequestResult) -> None:
-        """Count a step that was tried."""
+        """Count an attempted step."""
         self._steps[step, result] += 1
         self.report = replace(self.report, steps=dict(self._steps))
 
     def failed(self, request: str, error: RequestFailed) -> None:
-        """Count a request that is no step and was not answered as wanted."""
+        """Count a failed request that is no step."""
         self._failures[request, error.outcome.result] += 1
         self.report = replace(self.report, failures=dict(self._failures))
 
 
 def spread(seconds: float) -> float:
-    """A wait of half as long to as long: many that wait for the same do not ask at once."""
+    """Return a random wait from half the seconds to all of them, so that waiting peers do not ask at once."""
     return seconds * (0.5 + 0.5 * random())  # noqa: S311 - no secret
 
 
@@ -180,9 +180,9 @@ _MEANING = {
 
 
 class Leadership:
-    """What a leader does while it leads: a copy of all nodes that is kept up to date, and steps.
+    """A leader's work: an up-to-date copy of all nodes, and steps.
 
-    Nothing is done by an old copy: steps wait until all nodes were listed, and again after each failure.
+    No step follows an old copy: steps wait until all nodes were listed, and again after each failure.
     """
 
     def __init__(self, controller: Controller, cluster: ClusterSession, lease: TimedLease) -> None:
@@ -199,7 +199,7 @@ class Leadership:
         self._failures, self._rest = 0, 0.0
 
     async def run(self) -> None:
-        """Until cancelled.
+        """Run until cancelled.
 
         Raises:
             RequestFailed: the nodes cannot be followed.
@@ -215,7 +215,7 @@ class Leadership:
             task.result()
 
     async def _follow(self) -> None:
-        """List all nodes, then take changes; again after the watch's end, or when a step says so."""
+        """List all nodes, then take changes; repeat after the watch's end, or at a step's request."""
         early = 0
         while True:
             self._again.clear()
@@ -250,7 +250,7 @@ class Leadership:
             raise
 
     async def _act(self) -> None:
-        """Decide after each change, and from time to time; carry it out."""
+        """Decide after each change, and from time to time, and act."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.period):
@@ -282,7 +282,7 @@ class Leadership:
         self._frozen = why
 
     async def _take(self, plan: ControllerPlan) -> bool:
-        """The steps of a plan, one after another; whether none was refused, and the lease still is ours."""
+        """Take a plan's steps in turn; return whether none was refused and the lease is still ours."""
         for step, decision in plan.steps():
             if not self._may_act():
                 return False
@@ -302,13 +302,13 @@ class Leadership:
         self._controller.report = replace(report, leader=True, plan=plan, synced_at=now, frozen=frozen)
 
     def _surely_leads(self) -> bool:
-        """Whether the lease is ours for longer than a request lasts, by our own clock."""
+        """Return whether the lease is ours for longer than a request lasts, by our own clock."""
         renewed = self._lease.renewed
         now = asyncio.get_running_loop().time()
         return renewed is not None and now + REQUEST < renewed + self._settings.lease
 
     async def _carry_out(self, step: NodeStep, decision: NodeDecision) -> None:
-        """One step; in a dry run it is only told."""
+        """Take a step; in a dry run only report it."""
         name = decision.node.name
         if self._settings.dry_run:
             self._tell(decision)
@@ -330,7 +330,7 @@ class Leadership:
         self._tell(decision)
 
     def _failed(self, decision: NodeDecision, step: NodeStep, error: RequestFailed) -> None:
-        """A step that was not done, or perhaps was: all nodes are listed before the next one."""
+        """Handle a step that failed, or perhaps succeeded: all nodes are listed before the next step."""
         name, result = decision.node.name, error.outcome.result
         self._controller.count(step, result)
         if error.unanswered and step is NodeStep.TAKE_OUT:
@@ -344,7 +344,7 @@ class Leadership:
         self._again.set()
 
     def _tell_left(self, plan: ControllerPlan) -> None:
-        """Once for each fault: a FAILED node that stays for want of a budget, or by a word of a person."""
+        """Report once for each fault a FAILED node that stays for lack of budget, or by a person's order."""
         grounds = {*BUDGETS, Ground.OVERRULED, Ground.FOREIGN_MARK}
         for decision in (one for one in plan.decisions if one.refused and one.ground in grounds):
             self._tell(decision)
@@ -352,7 +352,7 @@ class Leadership:
         self._told = {name: told for name, told in self._told.items() if name in known}
 
     def _tell(self, decision: NodeDecision) -> None:
-        """Once for each decision and fault, in the log and as an Event, which waits for its turn."""
+        """Report each decision and fault once, in the log and as a queued Event."""
         node = decision.node
         key = (decision.step, decision.ground, node.since)
         if self._told.get(node.name) == key or self._events.full():
@@ -380,7 +380,7 @@ class Leadership:
                 await asyncio.sleep(spread(min(LONGEST, 2.0 ** min(refused, 16))))
 
     async def _request_again(self) -> None:
-        """See to it that NVSentinel has a request for each node that our mark says was handed to it."""
+        """Ensure that NVSentinel has a request for each node that our mark says it has."""
         for node in [*self._view.nodes.values()]:
             if node.mark is None or node.mark.did is not NodeMeasure.NVSENTINEL:
                 continue
@@ -397,7 +397,7 @@ class Leadership:
 
 
 def parsed(document: Document) -> FleetNode | None:
-    """The node of a document; None, and a line in the log, for one that is none."""
+    """Return the node of a document; None, with a line in the log, for a document that is no node."""
     try:
         return node_of(document)
     except ValueError as error:

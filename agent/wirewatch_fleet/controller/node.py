@@ -1,4 +1,4 @@
-"""A Kubernetes node as the controller sees it: its condition, what keeps pods off it, and our own mark."""
+"""A Kubernetes node for the controller: its condition, obstacles to pods, and our own mark."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -12,13 +12,13 @@ from wirewatch.kubernetes.condition import TYPE, ConditionStatus
 TAINT_KEY = "wirewatch.io/interconnect"
 TAINT_EFFECT = "NoSchedule"
 MARK = "wirewatch.io/interconnect"
-"""The annotation that says what we did to the node; it comes and goes in the same patch as that."""
+"""The annotation with our measure; the same patch sets or removes both."""
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep new pods off a node; PreferNoSchedule does not."""
 
 
 class NodeMeasure(Enum):
-    """What takes a node out of use."""
+    """Ways to take a node out of use."""
 
     TAINT = "taint"
     CORDON = "cordon"
@@ -27,7 +27,7 @@ class NodeMeasure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint as Kubernetes has it; `raw` is the whole object, which is sent back unchanged."""
+    """A taint of Kubernetes; `raw` is the whole object, sent back unchanged."""
 
     key: str
     effect: str
@@ -36,25 +36,25 @@ class Taint:
 
     @property
     def ours(self) -> bool:
-        """Whether it is exactly the taint that the controller writes."""
+        """Return whether it is exactly the controller's taint."""
         return (self.key, self.effect, self.value) == (TAINT_KEY, TAINT_EFFECT, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What we did to a node, at which time (RFC 3339), and the condition's reason for it."""
+    """Our measure on a node, its time (RFC 3339), and the condition's reason for it."""
 
     did: NodeMeasure
     at: str
     reason: str
 
     def text(self) -> str:
-        """The annotation's value."""
+        """Return the annotation's value."""
         return json.dumps({"did": self.did.value, "at": self.at, "reason": self.reason}, sort_keys=True)
 
     @property
     def since(self) -> float:
-        """That time in Unix seconds."""
+        """Return that time in Unix seconds."""
         return _unix(self.at)
 
 
@@ -71,9 +71,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class FleetNode:
-    """One node; `version` is its resourceVersion. `condition` is None where no agent ever wrote one.
+    """A node; `version` is its resourceVersion. `condition` is None if no agent ever wrote it.
 
-    `mark` is None without our annotation; `foreign` says that there is one that we did not write so.
+    `mark` is None without our annotation; `foreign`: an annotation exists that we did not write so.
     """
 
     name: str
@@ -90,23 +90,23 @@ class FleetNode:
 
     @property
     def did(self) -> NodeMeasure | None:
-        """The measure that our mark names; None without a mark."""
+        """Return the measure that our mark names; None without a mark."""
         return self.mark.did if self.mark else None
 
     @property
     def since(self) -> float:
-        """When its condition changed, in Unix seconds; 0 without a condition."""
+        """Return when its condition changed, in Unix seconds; 0 without a condition."""
         return self.condition.transition if self.condition else 0.0
 
     def stands(self) -> bool:
-        """Whether what our mark says is still so; a person may have taken the taint or the cordon back."""
+        """Return whether our mark still holds; a person may have removed the taint or the cordon."""
         if self.did is NodeMeasure.TAINT:
             return any(taint.ours for taint in self.taints)
         return self.unschedulable if self.did is NodeMeasure.CORDON else self.mark is not None
 
 
 def node_of(raw: Mapping[str, Any]) -> FleetNode:
-    """The node of an API object.
+    """Return the node of an API object.
 
     Raises:
         ValueError: it is no node.
@@ -127,9 +127,9 @@ def node_of(raw: Mapping[str, Any]) -> FleetNode:
 
 
 def obstacles(node: FleetNode, outages: Collection[str]) -> tuple[str, ...]:
-    """Why the node is out of use, our own measure included; empty for a node in use.
+    """Return why the node is out of use, including our own measure; empty for a node in use.
 
-    `outages`: keys of taints that say so; any other only reserves a node for some pods.
+    `outages`: keys of taints that mean this; other taints only reserve a node for some pods.
     """
     found = [] if node.ready else ["NotReady"]
     found += ["being deleted"] if node.leaving else []
@@ -149,7 +149,7 @@ def _taints(raw: Sequence[Mapping[str, Any]]) -> tuple[Taint, ...]:
 
 
 def _reported(raw: Mapping[str, Any]) -> Reported | None:
-    """The condition, None for none or for one whose times cannot be read."""
+    """Return the condition, None without any or with unreadable times."""
     try:
         return Reported(
             ConditionStatus(raw["status"]), raw.get("reason") or "", raw.get("message") or "",
@@ -164,7 +164,7 @@ def _unix(text: str) -> float:
 
 
 def _mark(text: Any) -> Mark | None:
-    """The mark of an annotation's value, None for none or for one that we did not write so."""
+    """Return the mark of an annotation's value, None without any or if we did not write it so."""
     try:
         values = json.loads(text)
         _unix(values["at"])

@@ -1,4 +1,4 @@
-"""What the controller publishes: its state as a value, its metrics, and the Events that it writes."""
+"""The controller's output: its state as a value, its metrics, and its Events."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ class ControllerReport:
 
 
 def samples(report: ControllerReport) -> Iterator[Sample]:
-    """The series of the report; those of the plan only while it leads."""
+    """Yield the series of the report; series of the plan only while it leads."""
     yield LEADER.sample(report.leader)
     yield DRY_RUN.sample(report.dry_run)
     yield LAST_SYNC.sample(report.synced_at)
@@ -104,7 +104,10 @@ WORDS: Mapping[NodeMeasure | None, str] = {
 
 
 def words(decision: NodeDecision, act: NodeMeasure | None, *, dry_run: bool) -> tuple[str, str, str]:
-    """Type, reason and message of an Event about a decision; `act`: what takes nodes out now, if anything."""
+    """Return type, reason and message of an Event about a decision.
+
+    `act`: the present means of taking nodes out, if any.
+    """
     node, ground = decision.node, decision.ground
     would = "dry run: would be " if dry_run else ""
     if decision.step is NodeStep.TAKE_OUT:
@@ -121,7 +124,7 @@ def words(decision: NodeDecision, act: NodeMeasure | None, *, dry_run: bool) -> 
 
 
 def event(decision: NodeDecision, told: tuple[str, str, str], identity: str, now: float) -> dict[str, Any]:
-    """An Event about a node."""
+    """Return an Event about a node."""
     node, (kind, reason, message) = decision.node, told
     at = stamp(now)
     return {

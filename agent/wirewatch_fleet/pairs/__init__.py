@@ -1,1 +1,1 @@
-"""Rounds of pairs of nodes: which to run next, and what is slow. Pure but for the documents (ADR 0064)."""
+"""Rounds of pairs of nodes: what to run next, and what is slow. Pure except for documents (ADR 0064)."""

@@ -1,7 +1,7 @@
-"""What runs alone say: they confirm a suspect or clear it, and show what sharing the links costs. Pure.
+"""Uses runs alone: they confirm a suspect or clear it, and show the cost of sharing links. Pure.
 
-Runs of one round that may share a link are one measurement. So a node or a pair is named only once it was
-slow in runs whose routes no other pair of the round could share (ADR 0106).
+Runs of a round that may share a link are a single measurement. So a node or a pair is named only after slow
+runs whose routes no other pair of the round could share (ADR 0106).
 """
 
 import math
@@ -17,13 +17,13 @@ from wirewatch_fleet.pairs.spread import PRIOR, WEIGHT, chance_enough
 from wirewatch_fleet.pairs.survey import Found, Survey
 
 CONTROLS = 2
-"""Runs alone of others between the same leafs, which a pair is compared with."""
+"""Runs alone of others between the same leafs, for comparison with a pair."""
 PARTNERS = 2
-"""Partners with which a node must have been slow alone."""
+"""Partners with which a node must be slow alone."""
 
 
 class AloneStanding(Enum):
-    """How a suspect stands by its runs alone."""
+    """A suspect's standing by its runs alone."""
 
     CONFIRMED = "confirmed"
     OPEN = "open"
@@ -32,7 +32,7 @@ class AloneStanding(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Parts that a survey found slow: `named`, those that must still run alone, and those that it suspects.
+    """Slow parts of a survey: `named`, parts that must still run alone, and suspects.
 
     Parts that were whole alone are in none of them.
     """
@@ -43,7 +43,7 @@ class Sorted:
 
 
 def by_runs_alone(survey: Survey, limits: PairLimits) -> Sorted:
-    """What a survey found, as far as runs alone bear it out; rails and leafs need none."""
+    """Return a survey's parts, as far as runs alone confirm them; rails and leafs need none."""
     made = Sorted([], [], [])
     every = [*survey.named, *survey.suspects]
     asked = [one for one in every if _single(one)]
@@ -68,14 +68,14 @@ def by_runs_alone(survey: Survey, limits: PairLimits) -> Sorted:
 
 
 def stand(slow: int, runs: int, limits: PairLimits) -> AloneStanding:
-    """By how many of the runs alone were slow: a slow part gives no fast run."""
+    """Judge by the share of slow runs alone: a slow part gives no fast run."""
     if runs and slow < ALWAYS * runs:
         return AloneStanding.CLEARED
     return AloneStanding.CONFIRMED if runs >= limits.alone else AloneStanding.OPEN
 
 
 def _beside_others(one: Found, survey: Survey, standing: AloneStanding) -> AloneStanding:
-    """How a pair across leafs stands beside others that ran alone from the one leaf to the other."""
+    """Return the standing of a pair across leafs beside other runs alone between the same leafs."""
     a, b = (survey.leafs.get(name, "") for name in (one.place.name, one.place.peer))
     if not (a and b) or a == b:
         return standing
@@ -100,7 +100,7 @@ def _limit(one: Found, survey: Survey) -> float:
 
 
 def _alone(one: Found, survey: Survey, bad: Mapping[End, Found]) -> tuple[int, int, int]:
-    """Count slow runs alone, runs alone, and their partners; a run with a partner as slow does not count."""
+    """Count slow runs alone, runs alone, and their partners, without runs with an equally slow partner."""
     place, limit = one.place, _limit(one, survey)
     slow, partners = [], set()
     for seen in survey.every:
@@ -118,10 +118,10 @@ def _alone(one: Found, survey: Survey, bad: Mapping[End, Found]) -> tuple[int, i
 
 
 def _chance(one: Found, survey: Survey, bad: Mapping[End, Found]) -> float:
-    """How often such a loss is met alone at others than suspected nodes, as on this rail.
+    """Return how often unsuspected nodes show such a loss alone, on this rail.
 
-    By runs of the kinds in which the part itself ran alone: traffic between leafs slows none inside. Other
-    suspected pairs count: many at once are traffic.
+    Only kinds of runs that the part itself ran alone count, since traffic between leafs slows none inside.
+    Other suspected pairs count: many at once are traffic.
     """
     rail, limit = one.place.rail, _limit(one, survey)
     ours = {one.place.name, *([one.place.peer] if one.place.peer else [])}
@@ -159,14 +159,14 @@ class CollisionLoss:
 
     @property
     def traffic(self) -> bool:
-        """Whether runs alone are slow about as often, by which it is other traffic, and no collision."""
+        """Return whether runs alone are slow about as often, which means other traffic and no collision."""
         return self.alone_slow > 0 and 2 * self.alone_slow * self.runs >= self.slow * self.alone
 
 
 def collisions(
     survey: Survey, rounds: Sequence[MeasuredRound], bad: frozenset[str]
 ) -> Iterator[CollisionLoss]:
-    """Each kind of runs that is crowded, by the runs of members that are not `bad`."""
+    """Yield each crowded kind of runs, by the runs of members that are not `bad`."""
     measure = survey.every[0].measure
     tried = [one for one in rounds if one.round.purpose is RoundPurpose.QUEUES]
     again = observations(tried, measure, survey.leafs, tried=True)
@@ -200,6 +200,6 @@ def _slow(one: Observation, survey: Survey) -> bool:
 
 
 def _mean(some: Sequence[Observation]) -> float:
-    """Mean rate of a rail in all of them; 0 for none."""
+    """Return the mean rate of a rail over the runs; 0 for none."""
     rates = [math.exp(value) for one in some for value in one.logs.values()]
     return sum(rates) / len(rates) if rates else 0.0

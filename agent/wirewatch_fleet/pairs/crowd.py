@@ -1,7 +1,7 @@
-"""Runs that are slow together, by links that pairs of a round share or by other traffic. Pure.
+"""Joint slowness of runs, by links that pairs of a round share or by other traffic. Pure.
 
-Pairs that run at once are independent only where their routes share no link. Where flows are hashed onto
-links (ECMP) some meet on one, in each round others; then a slow run says nothing of its ends, and a whole one
+Simultaneous pairs are independent only where their routes share no link. Hashing of flows onto links (ECMP)
+makes some meet on a link, others in each round. Then a slow run says nothing about its ends, and a whole run
 still clears them.
 """
 
@@ -15,34 +15,34 @@ from wirewatch_fleet.pairs.observations import ALL_RAILS, Observation
 
 End = tuple[str, Way]
 SLOW = 0.1
-"""Loss, as a logarithm, from which on a run surely counts as slowed by others: who shares a link has half."""
+"""Least loss, as a logarithm, that surely counts as slowed by others: sharing a link halves the rate."""
 SURE = 3.0
-"""Standard deviations of healthy runs, from which on one with half that loss counts too."""
+"""Standard deviations of healthy runs from which on half that loss counts too."""
 OFTEN, LEAST = 0.1, 3
-"""Share of the runs that are slow at no end that always is, and how many, from which on a kind is crowded."""
+"""A kind is crowded from this share and number of slow runs on, at ends that are not always slow."""
 ALWAYS = 0.75
-"""Share of its runs in which an end is slow that may be slow itself."""
+"""An end that is slow in this share of its runs may itself be slow."""
 PAIR = 2
 OUTSIDE = 0.5
-"""How much less often runs outside of a group are slow than its own where the group is slow itself."""
+"""How much less often outside runs are slow than a group's own, if the group itself is slow."""
 
 
 class Crowd(NamedTuple):
-    """Runs of a kind on one rail whose losses are not their ends' own. `across`: None for leafs not known."""
+    """Runs of a kind on a rail whose losses are not their ends' own. `across`: None for leafs not known."""
 
     across: bool | None
     rail: str
 
 
 def slow_from(spread: float) -> float:
-    """The loss from which on a run counts as slowed by others, where healthy ones differ so much."""
+    """Return the least loss that counts as slowed by others, given the spread of healthy runs."""
     return min(SLOW, max(SLOW / 2, SURE * spread))
 
 
 def crowds(
     every: Sequence[Observation], ends: Mapping[End, Sequence[Observation]], slow: float
 ) -> frozenset[Crowd]:
-    """See which kinds of runs are crowded, and let that explain what is slow in them; runs alone are not."""
+    """Return crowded kinds of runs, and explain their slow runs by that; runs alone are never crowded."""
     shared = [one for one in every if not one.alone]
     kinds = grouped((Crowd(one.across, rail), one) for one in shared for rail in one.losses)
     always = {
@@ -68,7 +68,7 @@ def _crowded(
 
 
 def _slow_share(some: Iterable[Observation], rail: str, limit: float) -> float:
-    """Share of runs that lose more on a rail, or of all rails; 0 for none."""
+    """Return the share of runs that lose more on a rail, or over all rails; 0 for none."""
     losses = [one.losses[rail] if rail else one.loss for one in some if rail in {ALL_RAILS, *one.losses}]
     return sum(loss > limit for loss in losses) / len(losses) if losses else 0.0
 
@@ -76,9 +76,9 @@ def _slow_share(some: Iterable[Observation], rail: str, limit: float) -> float:
 def unseen(
     ends: Mapping[End, Sequence[Observation]], found: frozenset[Crowd], slow: float
 ) -> list[tuple[str, int]]:
-    """Return members of which no run alone and no whole one is known, on a rail and in a direction.
+    """Return members without any run alone or whole run, on a rail and in a direction.
 
-    Each has with it how many slow runs it had there. Who was slow oftenest comes first.
+    Each comes with its number of slow runs there. The most often slow come first.
     """
     most: dict[str, int] = {}
     for (name, _), some in ends.items():
@@ -94,10 +94,10 @@ def stands_out(
     place: SlowPlace, some: Sequence[Observation], every: Sequence[Observation], limit: float,
     leafs: Mapping[str, str], doubtful: Collection[str],
 ) -> bool:  # fmt: skip
-    """Whether runs of a rail or leaf are slow far oftener than like runs that do not touch it.
+    """Return whether runs of a rail or leaf are slow far more often than similar runs elsewhere.
 
-    Runs of other `doubtful` leafs are no measure of that. Where all leafs are doubtful, those count. Of two
-    leafs there are no others: neither stands out whose runs alone are whole, and else nobody can say.
+    Runs of other `doubtful` leafs do not count as similar. Where all leafs are doubtful, they count. With
+    only two leafs there are no others: a leaf stands out unless its runs alone are whole.
     """
     inside = OUTSIDE * _slow_share(some, place.rail, limit)
     if place.kind is PartKind.RAIL:

@@ -1,4 +1,4 @@
-"""What rounds measured (`wirewatch.fleet-rounds/1`), and what follows from it (`wirewatch.fleet-pairs/1`)."""
+"""The documents of measured rounds (`wirewatch.fleet-rounds/1`) and findings (`wirewatch.fleet-pairs/1`)."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -37,11 +37,11 @@ T = TypeVar("T")
 MOST_BYTES = 256 << 20
 QUEUE_PAIRS = "NCCL_IB_QPS_PER_CONNECTION"
 TIMES, MOST_QUEUE_PAIRS = 4, 128
-"""Queue pairs that are tried, beside those of the work; NCCL takes up to 128 (its documentation)."""
+"""Queue pairs to try, besides the work's; NCCL takes up to 128 (its documentation)."""
 
 
 class RoundsError(Exception):
-    """A file without rounds, or without any that can be read; one line for the user."""
+    """The file has no readable rounds; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class RoundsWork(StrictPart):
 
     @property
     def more_queue_pairs(self) -> int:
-        """How many queue pairs of a connection are tried where routes are shared; 0 where there are none."""
+        """Return the queue pairs of a connection to try where routes are shared; 0 where there are none."""
         if self.engine != "distributed":
             return 0
         usual = self.environment.get(QUEUE_PAIRS, "1")
@@ -191,7 +191,7 @@ ACTIONS = {
 
 
 def read_rounds(path: Path) -> RoundsDocument:
-    """The rounds in a file.
+    """Read the rounds of a file.
 
     Raises:
         RoundsError: it cannot be read, or has no rounds.
@@ -202,7 +202,7 @@ def read_rounds(path: Path) -> RoundsDocument:
 
 
 def read_pairs(path: Path) -> PairsDocument:
-    """An earlier result in a file.
+    """Read an earlier result from a file.
 
     Raises:
         RoundsError: it cannot be read, or is not a result.
@@ -211,7 +211,7 @@ def read_pairs(path: Path) -> PairsDocument:
 
 
 def check_past(path: Path, earlier: PairsDocument, made: RoundsDocument) -> None:
-    """See that an earlier result can be compared with what was measured now.
+    """Check that an earlier result can be compared with the present measurements.
 
     Raises:
         RoundsError: it is of another fleet, of other work, or not earlier.
@@ -225,7 +225,7 @@ def check_past(path: Path, earlier: PairsDocument, made: RoundsDocument) -> None
 
 
 def _differs(one: RoundsWork, other: RoundsWork) -> str:
-    """Why rates of one work say nothing beside those of the other, in words; empty where they do."""
+    """Return why the rates of two works cannot be compared, in words; empty where they can."""
     if one.engine != other.engine:
         return f"engine {one.engine} there, {other.engine} here"
     if one.ranks != other.ranks:
@@ -254,7 +254,7 @@ def _read(path: Path, adapter: TypeAdapter[T], what: str) -> T:
 
 
 def _check(made: RoundsDocument, path: Path) -> None:
-    """What types cannot say: each node in one member, each round once, each name in one run of a round."""
+    """Check what types cannot: each node in one member, each round once, each name in one run of a round."""
     names = Counter(one.name for one in made.members)
     nodes = names + Counter(node for one in made.members for node in one.nodes if node != one.name)
     twice = [name for name, count in nodes.items() if count > 1]
@@ -275,7 +275,7 @@ def _check(made: RoundsDocument, path: Path) -> None:
 
 
 def fleet_of(made: RoundsDocument) -> PairFleet:
-    """Its members."""
+    """Return its members."""
     return PairFleet(tuple(made.members))
 
 
@@ -284,7 +284,7 @@ def _pair(run: PairRun) -> tuple[str, str]:
 
 
 def measured_of(made: RoundsDocument) -> list[MeasuredRound]:
-    """Its rounds, in their order."""
+    """Return its rounds, in order."""
     return [
         MeasuredRound(
             PairRound(
@@ -300,7 +300,7 @@ def rounds_document(
     at: float, fleet: PairFleet, rounds: Sequence[MeasuredRound], seed: int = 0,
     work: RoundsWork | None = None,
 ) -> RoundsDocument:  # fmt: skip
-    """What was measured, as a document; a pair of the plan without a run is one without an answer."""
+    """Return measurements as a document; a planned pair without a run counts as without an answer."""
     entries = []
     for one in rounds:
         runs = {_pair(run): run for run in one.runs}
@@ -314,7 +314,7 @@ def rounds_document(
 def pairs_document(
     made: RoundsDocument, earlier: Sequence[PairsDocument] = (), limits: PairLimits = DEFAULT_LIMITS
 ) -> PairsDocument:
-    """What the rounds say, beside earlier results of the same fleet."""
+    """Return the findings of the rounds, beside earlier results of the same fleet."""
     fleet, rounds = fleet_of(made), measured_of(made)
     step = next_step(fleet, rounds, None, limits, made.seed)
     known = step.assessment or assess(fleet, rounds, limits)
@@ -366,16 +366,16 @@ def _slow(part: NamedPart, fleet: PairFleet) -> SlowEntry:
 
 
 def member_of(found: PairsDocument, names: Iterable[str]) -> MemberEntry | None:
-    """The member that the first of these names stands for, or is a node of; None where none took part."""
+    """Return the member for which any of these names stands or that has it as a node, None without any."""
     every = ((name, one) for name in names if name for one in found.members)
     return next((one for name, one in every if name == one.name or name in one.nodes), None)
 
 
 def result_for(found: PairsDocument, member: MemberEntry) -> PairsResult | str:
-    """What its agent is told of a member; or why there is nothing to tell, in words.
+    """Return the result that a member's agent gets, or why it gets none, in words.
 
-    A member that is named is always told. Silence about one says that it is well only where it was measured
-    enough, and nothing that is still open concerns it.
+    A named member always gets its result. No result means that a member is well only if it was measured
+    enough and nothing open concerns it.
     """
     parts = [_part(one, found.at) for one in found.named if _concerns(one, member)]
     open_ = _undecided(found, member)
@@ -388,7 +388,7 @@ def result_for(found: PairsDocument, member: MemberEntry) -> PairsResult | str:
 
 
 def concerned(found: PairsDocument) -> list[str]:
-    """The nodes that something named concerns, those of a clique one by one; in the order of the members."""
+    """Return the nodes that named parts concern, a clique's nodes singly, in the order of the members."""
     members = (one for one in found.members if any(_concerns(part, one) for part in found.named))
     return [name for one in members for name in (one.nodes or [one.name])]
 
@@ -398,7 +398,7 @@ def _concerns(part: SlowEntry, member: MemberEntry) -> bool:
 
 
 def _undecided(found: PairsDocument, member: MemberEntry) -> str:
-    """Why nothing is said of a member that is not named, in words; empty where it is known to be well."""
+    """Return why nothing is said about an unnamed member, in words; empty if it is known to be well."""
     if not member.answered:
         return f"{member.name} gave no answer in {member.runs} runs"
     if member.name in (*found.thin, *found.silent):

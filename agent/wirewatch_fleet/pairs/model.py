@@ -1,4 +1,4 @@
-"""What rounds are made of and what they measured, as values. Rates in bytes per second, losses as shares."""
+"""The parts and measurements of rounds, as values. Rates are in bytes per second, losses are shares."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Rails = Mapping[Name, tuple[Rate | None, Rate | None]]
 
 @dataclass(frozen=True, slots=True)
 class StrictPart:
-    """A part of a document, in which an unknown key is an error, and a number that is none."""
+    """A part of a document that refuses unknown keys and non-finite numbers."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -50,7 +50,7 @@ class PairFleet:
     members: tuple[PairMember, ...]
 
     def leafs(self) -> dict[str, str]:
-        """The leaf of each member whose leaf is known."""
+        """Return the known leafs of members."""
         return {one.name: one.leaf for one in self.members if one.leaf}
 
 
@@ -68,9 +68,9 @@ class PairRound:
     queue_pairs: int = 0
 
     def alone(self, leafs: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-        """The pairs whose routes no other pair of the round can share, as far as is known.
+        """Return the pairs whose routes no other pair of the round can share, as far as is known.
 
-        Of a leaf that is known one pair may run, and no other from or to it; else one pair at a time.
+        In a known leaf only one pair may run, with no other from or to it; else one pair at a time.
         """
         if len(self.pairs) == 1:
             return frozenset(self.pairs)
@@ -118,14 +118,14 @@ class PairRun(StrictPart):
 
     @property
     def answered(self) -> bool:
-        """Whether it measured anything."""
+        """Return whether it measured anything."""
         every = [self.sends, self.receives, self.all_reduce, *(x for two in self.rails.values() for x in two)]
         return not self.failed and any(one is not None for one in every)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRound:
-    """A round that was run, with a value for each of its pairs, or for those that gave an answer."""
+    """A completed round, with a value for each of its pairs, or for each pair with an answer."""
 
     round: PairRound
     runs: Sequence[PairRun]
@@ -175,18 +175,18 @@ class NamedPart:
 
     @property
     def loss(self) -> float:
-        """The greatest of its directions."""
+        """Return the greatest loss of its directions."""
         return max(one.loss for one in self.losses)
 
 
 @dataclass(frozen=True, slots=True)
 class PairLimits:
-    """When something is named. `least`: the smallest loss that is, as a share.
+    """Limits for naming a part. `least`: the smallest loss to name, as a share.
 
-    `error`: how often a healthy fleet may have anything named. `failed`: from which
-    loss on a part is FAILED. `first`: rounds in which all idle members run; `most`: rounds in all, but for
-    `quiet` more at most in which pairs run alone. `alone`: runs alone without which no node or pair is named.
-    `queue_pairs`: of a connection, tried where routes are shared; 0 to try none.
+    `error`: how often a healthy fleet may have a part named. `failed`: least loss of a FAILED part. `first`:
+    rounds in which all idle members run; `most`: rounds in all, plus at most `quiet` rounds in which pairs
+    run alone. `alone`: runs alone needed to name a node or pair. `queue_pairs`: of a connection, tried where
+    routes are shared; 0 to try none.
     """
 
     least: float = 0.03
@@ -203,9 +203,9 @@ DEFAULT_LIMITS = PairLimits()
 
 
 def asked_limits(percent: float, rounds: int, queue_pairs: int = 0) -> PairLimits:
-    """The limits of a command: name what is so many percent slower, after so many rounds at most.
+    """Return the limits of a command: name parts so many percent slower, after so many rounds at most.
 
-    Where fewer are asked for than it takes to suspect anything, none follow in which pairs run alone.
+    With fewer rounds than a suspicion needs, no rounds of pairs alone follow.
     """
     usual, enough = DEFAULT_LIMITS, rounds >= DEFAULT_LIMITS.first
     return replace(

@@ -1,4 +1,4 @@
-"""What was measured so far says: parts that are slow, suspects, and who was measured too little. Pure."""
+"""Names slow parts from all measurements so far, with suspects and members measured too little. Pure."""
 
 import math
 from collections import Counter
@@ -26,7 +26,7 @@ from wirewatch_fleet.pairs.survey import KINDS, Found, Survey
 SILENT = 3
 """Runs without any answer after which a member is not asked again."""
 SURE = 2.0
-"""Standard deviations to both sides of a loss."""
+"""Standard deviations on both sides of a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class TypicalRate:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """All that is known. `thin`: members with too few runs that say something of them; `silent`: without any.
+    """The assessment of all rounds. `thin`: members with too few informative runs; `silent`: without any.
 
-    `unconfirmed`: named but for runs alone. `unseen`: members that others may have slowed in each of their
-    runs, the likeliest first. `collisions`: what all lose when they run at once.
+    `unconfirmed`: parts that lack only runs alone to be named. `unseen`: members that others may have slowed
+    in each of their runs, the likeliest first. `collisions`: losses of all when they run at once.
 
-    `spread`: standard deviation of healthy members, as a share; `seen_from`: the loss of a node from which on
-    it is named after so many rounds. Both None where nothing was measured.
+    `spread`: standard deviation of healthy members, as a share; `seen_from`: the least loss of a node that is
+    named after so many rounds. Both are None where nothing was measured.
     """
 
     named: tuple[NamedPart, ...]
@@ -74,12 +74,12 @@ class Assessment:
 
     @property
     def open(self) -> tuple[NamedPart, ...]:
-        """All that is slow so far, and not named."""
+        """Return all slow parts that are not yet named."""
         return (*self.unconfirmed, *self.suspects)
 
 
 def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits) -> Assessment:
-    """What is named and what is not, by all rounds so far; runs of names that are no member are left out."""
+    """Return named and unnamed parts by all rounds so far; runs of names outside the fleet are left out."""
     names = {one.name for one in fleet.members}
     rounds = [
         MeasuredRound(one.round, [run for run in one.runs if {run.first, run.second} <= names])
@@ -119,7 +119,7 @@ def assess(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits
 
 
 def crowded_across(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: PairLimits) -> bool:
-    """Whether runs across leafs share routes, by the first measure that was taken."""
+    """Return whether runs across leafs share routes, by the first measure."""
     leafs = fleet.leafs()
     every = next((some for measure in Measure if (some := observations(rounds, measure, leafs))), [])
     survey = Survey(every, leafs, limits)
@@ -129,7 +129,7 @@ def crowded_across(fleet: PairFleet, rounds: Sequence[MeasuredRound], limits: Pa
 
 
 def _surveys(rounds: Sequence[MeasuredRound], leafs: Mapping[str, str], limits: PairLimits) -> list[Survey]:
-    """One for each measure that was taken; what one names or suspects is not judged again by the next."""
+    """Make a survey for each measure; a part that a survey names or suspects is not judged by the next."""
     made: list[Survey] = []
     for measure in Measure:
         every = observations(rounds, measure, leafs)
@@ -146,7 +146,7 @@ def _surveys(rounds: Sequence[MeasuredRound], leafs: Mapping[str, str], limits: 
 
 
 def covers(place: SlowPlace, way: Way, one: Observation, leafs: Mapping[str, str]) -> bool:
-    """Whether a part lies on the way of a run: of an all_reduce, on either of its two ways."""
+    """Return whether a part lies on the way of a run, for an all_reduce on either of its two ways."""
     if place.kind is PartKind.RAIL:
         return True
     if place.kind is PartKind.PAIR:
@@ -160,7 +160,7 @@ def covers(place: SlowPlace, way: Way, one: Observation, leafs: Mapping[str, str
 
 
 def _parts(found: Iterable[tuple[Sequence[Found], Survey]]) -> tuple[NamedPart, ...]:
-    """Parts with all their directions, the slowest first."""
+    """Return parts with all their directions, the slowest first."""
     ways = grouped(
         ((one.place, survey.every[0].measure), _loss(one.way, one.judged))
         for some, survey in found for one in some
@@ -204,9 +204,9 @@ def _pace(survey: Survey | None, name: str, way: Way) -> float | None:
 
 
 def _thin(name: str, survey: Survey | None, limits: PairLimits, members: int) -> bool:
-    """Whether a member has too few runs, in either direction, that say something of it alone.
+    """Return whether a member has too few runs, in either direction, that are informative about it alone.
 
-    Of a leaf that is slow inside too, no run does, and more of them would not.
+    In a leaf that is also slow inside, no run is, and more of them would not help.
     """
     if survey is None:
         return True
@@ -231,7 +231,7 @@ def _seen_from(survey: Survey, limits: PairLimits, members: int) -> float:
 def explained(
     named: Collection[NamedPart], sender: str, receiver: str, leafs: Mapping[str, str], rail: str = ALL_RAILS
 ) -> float:
-    """The greatest loss of what is named on the way from one member to another; 0 for none."""
+    """Return the greatest loss of named parts on the way between two members; 0 for none."""
     one = Observation(Measure.SEND, 0, sender, receiver, across(leafs, sender, receiver), {ALL_RAILS: 0.0})
     return max(
         (way.loss for part in named for way in part.losses
@@ -241,7 +241,7 @@ def explained(
 
 
 FEW = 3
-"""Earlier results that show by how much they differ; with fewer, twice the least loss counts."""
+"""Earlier results needed to show their spread; with fewer, twice the least loss counts."""
 DEVIATIONS = 4.0
 
 
@@ -262,7 +262,7 @@ class AlikeLoss:
 def alike(
     now: Sequence[TypicalRate], earlier: Sequence[Sequence[TypicalRate]], limits: PairLimits
 ) -> tuple[AlikeLoss, ...]:
-    """Kinds of runs that are slower than in the earlier results by more than those differ from each other."""
+    """Return kinds of runs that are slower than in earlier results by more than these differ."""
     return tuple(found for one in now if (found := _beside(one, earlier, limits)) is not None)
 
 

@@ -1,8 +1,8 @@
-"""Each direction of each run as losses against what pairs like it give. Pure.
+"""Each direction of each run as losses against similar pairs. Pure.
 
-A loss is the negative logarithm of a rate over the typical rate of its class: runs inside a leaf, runs across
-leafs, each in its own round, as long as most of the fleet took part in it. Typical is first the upper
-quartile, which holds while less than two thirds of a class are slow, and then the median of those
+A loss is the negative logarithm of a rate over the typical rate of its class. Classes are runs inside a leaf
+and runs across leafs, each in its own round while most of the fleet took part. The typical rate starts as the
+upper quartile, which holds while less than two thirds of a class are slow. Then it is the median of the runs
 that nothing named explains.
 """
 
@@ -18,27 +18,26 @@ from wirewatch_fleet.pairs.model import MeasuredRound, PairRun, RoundPurpose
 UPPER = 0.75
 QUARTER = 0.25
 OWN = 24
-"""Values that a class has in one round before this round has a typical rate of its own."""
+"""Values of a class in a round that give the round its own typical rate."""
 RAISED = 0.03
-"""Logarithm by which pairs alone are faster than others before they have a typical rate of their own."""
+"""Logarithm by which pairs alone are faster than others, before they have their own typical rate."""
 FEW = 8
-"""Clean values, below which a median of them is not taken."""
+"""Least number of clean values for a median."""
 ALL_RAILS = ""
 SMALL = frozenset({RoundPurpose.CONFIRM, RoundPurpose.ALONE})
-"""Rounds of some members, which say nothing of what is typical when all run."""
+"""Rounds of some members, which do not show the typical rate of all."""
 
 
 @dataclass(slots=True, eq=False)
 class Observation:
-    """One direction of a run. `logs`: of its rates, by rail. `across`: None where a leaf is not known.
+    """A direction of a run. `logs`: of its rates, by rail. `across`: None where a leaf is not known.
 
-    `full`: of a round for all members, which says what is typical; later rounds are of suspects. `alone`: no
+    `full`: of a round for all members, which shows typical rates; later rounds are of suspects. `alone`: no
     other pair of its round can share its routes.
 
-    `losses`: by rail; `loss`: what all but a quarter of the rails that nothing explains lose at least.
-    `masked`, `rails_masked`: the loss that something wider explains, of all rails and of single ones.
-    `ends`: both members, each with the direction in which it takes part; `paces`: their own, by all their
-    other runs.
+    `losses`: by rail; `loss`: the least loss of all except a quarter of the unexplained rails. `masked`,
+    `rails_masked`: the loss that a wider part explains, over all rails and by rail. `ends`: both members,
+    each with the direction in which it takes part; `paces`: their own, by all their other runs.
     """
 
     measure: Measure
@@ -65,11 +64,11 @@ class Observation:
 
     @property
     def quiet(self) -> bool:
-        """Whether it ran alone, in a round of few."""
+        """Return whether it ran alone, in a small round."""
         return self.alone and not self.full
 
     def explained(self, rail: str = ALL_RAILS) -> float:
-        """The loss that something named explains, of one rail or of all of them."""
+        """Return the loss that named parts explain, on a rail or on all rails."""
         if rail:
             return max(self.masked, self.rails_masked.get(rail, 0.0))
         if self.rails_masked.keys() >= self.losses.keys():
@@ -77,12 +76,12 @@ class Observation:
         return self.masked
 
     def see_loss(self) -> None:
-        """Take the loss again from those of the rails."""
+        """Compute the loss again from the losses of the rails."""
         left = [loss for rail, loss in self.losses.items() if rail not in self.rails_masked]
         self.loss = all_but_a_quarter(left or self.losses.values())
 
     def mask(self, loss: float, rail: str = ALL_RAILS) -> None:
-        """Something named explains this loss."""
+        """Mask a loss that a named part explains."""
         if rail:
             self.rails_masked[rail] = max(loss, self.rails_masked.get(rail, 0.0))
             self.see_loss()
@@ -91,7 +90,7 @@ class Observation:
 
 
 def all_but_a_quarter(losses: Iterable[float]) -> float:
-    """The loss that all but a quarter have at least: a group is slow when nearly all of it is."""
+    """Return the loss that all except a quarter exceed: a group is slow when nearly all of it is."""
     ordered = sorted(losses)
     return ordered[int(QUARTER * len(ordered))]
 
@@ -99,7 +98,7 @@ def all_but_a_quarter(losses: Iterable[float]) -> float:
 def observations(
     rounds: Sequence[MeasuredRound], measure: Measure, leafs: Mapping[str, str], *, tried: bool = False
 ) -> list[Observation]:
-    """Of one measure, in the order of rounds; `tried`: of those with other queue pairs, else the others."""
+    """Return a measure's observations by round. `tried`: of rounds with other queue pairs, or the rest."""
     return [
         Observation(
             measure, one.round.number, a, b, across(leafs, a, b), logs,
@@ -132,14 +131,14 @@ def _logs(rates: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def across(leafs: Mapping[str, str], a: str, b: str) -> bool | None:
-    """Tell whether a run is across leafs; None where one of them is not known."""
+    """Return whether a run is across leafs; None where either leaf is not known."""
     if a not in leafs or b not in leafs:
         return None
     return leafs[a] != leafs[b]
 
 
 def weigh(every: Sequence[Observation], clean: Callable[[Observation, str], bool] | None = None) -> None:
-    """Fill the losses; `clean`: which rail of which observation is typical, None for the first look."""
+    """Compute the losses; `clean`: which rail of which observation is typical, None at first."""
     classes: dict[bool | None, dict[int, list[Observation]]] = {}
     for one in every:
         classes.setdefault(one.across, {}).setdefault(one.round, []).append(one)
@@ -155,7 +154,7 @@ def weigh(every: Sequence[Observation], clean: Callable[[Observation, str], bool
 def _levels(
     rounds: Mapping[int, list[Observation]], clean: Callable[[Observation, str], bool] | None
 ) -> Iterator[tuple[list[Observation], float]]:
-    """The logarithm of the typical rate of one class, of each round."""
+    """Yield each round's observations with the logarithm of the typical rate of a class."""
     full = max(map(len, rounds.values())) / 2
     every = [one for some in rounds.values() for one in some]
     pooled = _pooled([one for one in every if one.full] or every, clean)
@@ -175,7 +174,7 @@ def _pooled(every: Sequence[Observation], clean: Callable[[Observation, str], bo
 
 
 def _typical(some: Sequence[Observation], clean: Callable[[Observation, str], bool] | None) -> float | None:
-    """The logarithm of the typical rate; None where too few are clean."""
+    """Return the logarithm of the typical rate; None where too few are clean."""
     if clean is None:
         return _upper(some)
     values = [value for one in some for rail, value in one.logs.items() if clean(one, rail)]
@@ -188,7 +187,7 @@ def _upper(some: Sequence[Observation]) -> float:
 
 
 def typical_rate(every: Sequence[Observation]) -> dict[bool | None, float]:
-    """Bytes per second by class: the median over rounds of what the losses are counted from."""
+    """Return bytes per second by class: the median over rounds of the rates behind the losses."""
     levels: dict[bool | None, dict[int, float]] = {}
     for one in [one for one in every if one.full] or every:
         rail = next(iter(one.logs))

@@ -1,4 +1,4 @@
-"""The matrix of all runs as a drawing. Importing this module takes matplotlib, from the extra `report`."""
+"""Draws the matrix of all runs. Importing this module needs matplotlib, from the extra `report`."""
 
 import io
 import math
@@ -19,21 +19,21 @@ Axes = Any
 SIDE = 7.5
 """Inches."""
 SLOWEST = 40
-"""Percent slower than typical from which on the colour does not change."""
+"""Percent slower than typical from which on the colour stays the same."""
 LABELLED = 40
-"""Members, up to which each has its name at the axes."""
+"""Most members that each have their name at the axes."""
 SEEN = 5
-"""Percent slower from which on a point is drawn large enough to be seen."""
+"""Percent slower from which on a point is enlarged to be visible."""
 NAMED = 12
-"""Named parts that get a label."""
+"""Most named parts with a label."""
 APART = 0.028
-"""Of the height of the matrix, between two labels."""
+"""Least distance between two labels, as a share of the matrix's height."""
 
 
 def draw_matrix(made: RoundsDocument, result: PairsDocument, path: Path) -> None:
-    """Each run as two points, sender by receiver, coloured by how much slower than typical it was.
+    """Draw each run as two points, sender by receiver, coloured by percent slower than typical.
 
-    `path` ends in .svg or .png. The same bytes each time, but for another matplotlib.
+    `path` ends in .svg or .png. The bytes are the same each time, for the same matplotlib.
 
     Raises:
         OSError: it cannot be written.
@@ -64,7 +64,7 @@ def figure_of(made: RoundsDocument, result: PairsDocument) -> Figure:
 
 
 def _matrix(axes: Axes, places: dict[str, int], points: list[tuple[str, str, float]]) -> Any:
-    """The points themselves, each a square of its place, the slow ones large enough to be seen."""
+    """Draw the points, each a square at its place, with slow points large enough to be seen."""
     side = max(1, len(places))
     size = max(2.0, min(300.0, (SIDE * 60 / side) ** 2))
     axes.set(xlim=(-0.5, side - 0.5), ylim=(side - 0.5, -0.5), xlabel="receives", ylabel="sends")
@@ -78,7 +78,7 @@ def _matrix(axes: Axes, places: dict[str, int], points: list[tuple[str, str, flo
 
 
 def _points(made: RoundsDocument) -> list[tuple[str, str, float]]:
-    """Sender, receiver, and percent slower than the median of the runs of its kind; the slowest come last."""
+    """Return sender, receiver, and percent slower than the median of similar runs; the slowest come last."""
     leafs = fleet_of(made).leafs()
     rates = [
         (a, b, across(leafs, a, b), rate)
@@ -95,7 +95,7 @@ def _points(made: RoundsDocument) -> list[tuple[str, str, float]]:
 
 
 def _rate(run: PairRun, way: int) -> float | None:
-    """Of a direction: the slowest rail, else the send, else the all_reduce of both."""
+    """Return a direction's rate: the slowest rail, else the send, else the all_reduce of both."""
     rails = [rate for two in run.rails.values() if (rate := two[way]) is not None]
     if rails:
         return min(rails)
@@ -114,7 +114,7 @@ def _axes(axes: Axes, names: list[str], leafs: list[str]) -> None:
 
 
 def _labels(axes: Axes, result: PairsDocument, places: dict[str, int]) -> None:
-    """Names at the right edge, apart from each other; circles for pairs."""
+    """Write names at the right edge, apart from each other, and draw circles for pairs."""
     labels: dict[str, list[str]] = {}
     for one in result.named:
         if one.kind is PartKind.PAIR:
@@ -135,5 +135,5 @@ def _labels(axes: Axes, result: PairsDocument, places: dict[str, int]) -> None:
 
 
 def _plain(text: str) -> str:
-    """What any font has, cut where it would take too much room."""
+    """Return text that any font can show, cut where it needs too much room."""
     return "".join(one if " " <= one <= "~" else "?" for one in text)[:36]

@@ -1,8 +1,8 @@
-"""Which round comes next, by all that is known so far, or the verdict when no round would tell more. Pure.
+"""Chooses the next round from all results, or returns the verdict when no round would add more. Pure.
 
-The first rounds are random perfect matchings of all idle members: across leafs and inside them where
-leafs are known. All later ones are small: each suspect, and each member of which too little is known, with
-a partner known to be good.
+The first rounds are random perfect matchings of all idle members: across leafs and inside them where leafs
+are known. All later rounds are small: they pair each suspect, and each member with too few results, with a
+known good partner.
 """
 
 from collections import Counter
@@ -29,16 +29,15 @@ from wirewatch_fleet.pairs.observations import across
 
 Pair = tuple[str, str]
 TRIES = 40
-"""Swaps that are tried for a pair that should not be."""
+"""Most swaps tried for an unwanted pair."""
 
 
 def matching(
     names: Sequence[str], wrong: Callable[[str, str], bool], chance: Random, rested: Mapping[str, int]
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
-    """Random pairs of all names, and who rests: of an odd number the one that has rested least.
+    """Return random pairs of all names, and who rests; with an odd number the least rested member rests.
 
-    A pair that is `wrong` is undone by swaps with others; where none helps it stays, since a member that does
-    not run is the greater loss.
+    Swaps remove `wrong` pairs. Where none helps the pair stays, since an idle member is the greater loss.
     """
     order = list(names)
     chance.shuffle(order)
@@ -55,7 +54,7 @@ def matching(
 
 
 def _mend(pairs: list[list[str]], place: int, wrong: Callable[[str, str], bool], chance: Random) -> None:
-    """Swap the second of a wrong pair with one of another, so that fewer of both are wrong than before."""
+    """Swap the second member of a wrong pair with another pair's, so that fewer of both are wrong."""
     pair = pairs[place]
     for _ in range(TRIES):
         other = pairs[chance.randrange(len(pairs))]
@@ -73,7 +72,7 @@ def inside(
     names: Sequence[str], leafs: Mapping[str, str], met: Callable[[str, str], bool], chance: Random,
     rested: Mapping[str, int],
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:  # fmt: skip
-    """Pairs within each leaf; who is left over of its leaf runs with another that is."""
+    """Pair members within each leaf; a left-over member runs with another leaf's."""
     groups = grouped((leafs.get(name, ""), name) for name in names)
     pairs: list[Pair] = []
     over: list[str] = groups.pop("", [])
@@ -86,20 +85,20 @@ def inside(
 
 
 def meetings(pairs: Iterable[Pair]) -> Callable[[str, str], bool]:
-    """Whether two have met in one of these pairs."""
+    """Return whether two members have met in any of these pairs."""
     known = {frozenset(pair) for pair in pairs}
     return lambda a, b: frozenset((a, b)) in known
 
 
 LEAF_MEMBERS = 8
-"""Members of a suspected leaf that are measured towards others in one round."""
+"""Most members of a suspected leaf measured towards others in a round."""
 CHOICES = 24
-"""Good partners that are looked at for one suspect."""
+"""Most good partners considered for a suspect."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairsVerdict:
-    """The end: what is named, and what stays open. `rounds`: how many ran."""
+    """The end: named parts, and open parts. `rounds`: how many ran."""
 
     assessment: Assessment
     rounds: int
@@ -108,7 +107,7 @@ class PairsVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
-    """A round to run, and what is known before it."""
+    """A round to run, with the knowledge before it."""
 
     round: PairRound
     assessment: Assessment | None
@@ -118,10 +117,10 @@ def next_step(
     fleet: PairFleet, rounds: Sequence[MeasuredRound], idle: Collection[str] | None = None,
     limits: PairLimits = DEFAULT_LIMITS, seed: int = 0,
 ) -> PlannedRound | PairsVerdict:  # fmt: skip
-    """The next round of idle members (None: all are), or the verdict.
+    """Return the next round of idle members (None: all are), or the verdict.
 
     The same arguments give the same answer. A verdict comes when nothing is open, after `limits.most` rounds,
-    or when nobody who is idle could tell more.
+    or when no idle member could add more.
     """
     loud = [one for one in rounds if one.round.purpose not in QUIET]
     number = 1 + max((one.round.number for one in rounds), default=0)
@@ -149,13 +148,13 @@ ENOUGH = 2
 """Rounds that show whether routes across leafs are shared."""
 QUIET = frozenset({RoundPurpose.ALONE, RoundPurpose.QUEUES})
 REFERENCES = 2
-"""Runs alone of members that are well which show what a pair gives where nobody shares its links."""
+"""Runs alone of healthy members, which show a pair's rate on unshared links."""
 
 
 def _alone(
     rounds: Sequence[MeasuredRound], build: "ConfirmingRound", limits: PairLimits, number: int
 ) -> PairRound | None:
-    """Suspects alone, every other time with more queue pairs; None where nobody is to run so."""
+    """Run suspects alone, every other time with more queue pairs; None where none must run so."""
     ran = sum(one.round.purpose is RoundPurpose.ALONE for one in rounds)
     if ran >= limits.quiet or not limits.alone:
         return None
@@ -169,7 +168,7 @@ def _queues(
     fleet: PairFleet, rounds: Sequence[MeasuredRound], there: Sequence[str], chance: Random, number: int,
     limits: PairLimits,
 ) -> PairRound | None:  # fmt: skip
-    """All pairs at once with more queue pairs, once: whether that would help."""
+    """Run all pairs at once with more queue pairs, once, to see whether this helps."""
     if any(one.round.purpose is RoundPurpose.QUEUES for one in rounds):
         return None
     planned = _first(fleet, (), there, meetings(()), chance, 1)
@@ -177,7 +176,7 @@ def _queues(
 
 
 def health(known: Assessment, limits: PairLimits = DEFAULT_LIMITS) -> Health:
-    """FAILED and DEGRADED for what is named; UNKNOWN where something stays open, which FAILED outweighs."""
+    """Return FAILED or DEGRADED for named parts; UNKNOWN where parts stay open, which FAILED outweighs."""
     found = [Health.FAILED if one.loss >= limits.failed else Health.DEGRADED for one in known.named]
     found += [Health.DEGRADED for one in known.collisions if one.loss >= limits.least]
     if known.open or known.thin or known.silent or known.unseen or not known.typical:
@@ -189,9 +188,9 @@ def _first(
     fleet: PairFleet, rounds: Sequence[MeasuredRound], there: Sequence[str],
     met: Callable[[str, str], bool], chance: Random, number: int, *, crowded: bool = False,
 ) -> PairRound:  # fmt: skip
-    """Across leafs, inside them, across again; at random where fewer than two leafs are known.
+    """Pair across leafs, inside them, and across again; at random with fewer than two known leafs.
 
-    Where routes across leafs are `crowded`, inside them, which one switch decides.
+    Where routes across leafs are `crowded`, pair inside them, where a single switch decides.
     """
     idle = set(there)
     leafs = {name: leaf for name, leaf in fleet.leafs().items() if name in idle}
@@ -211,7 +210,7 @@ def _same(leafs: Mapping[str, str], a: str, b: str) -> bool:
 
 
 class _Asked(NamedTuple):
-    """A member of whom more must be known: how slow it seems, in which directions; 0 if nothing is known."""
+    """A member with too few results: its apparent loss and directions; 0 if nothing is known."""
 
     name: str
     losses: Mapping[Way, float]
@@ -220,9 +219,9 @@ class _Asked(NamedTuple):
 
 @dataclass(slots=True)
 class ConfirmingRound:
-    """Builds the pairs of one later round; each member is in one pair at most.
+    """Builds the pairs of a later round; each member is in one pair at most.
 
-    `busy`: leafs of which a pair runs alone; None while pairs need not.
+    `busy`: leafs in which a pair runs alone; None while pairs need not run alone.
     """
 
     known: Assessment
@@ -235,9 +234,9 @@ class ConfirmingRound:
     busy: set[str] | None = None
 
     def pairs_alone(self) -> tuple[Pair, ...]:
-        """Return pairs that share no route: suspects, then who was never seen whole; beside them, good ones.
+        """Return pairs without a common route: suspects, members never seen whole, and good pairs beside.
 
-        The good ones show what a pair gives alone, where all are slower at once.
+        The good pairs show the rate of a pair alone, where all are slower at once.
         """
         self.busy = set()
         good = self._good(self.known.open)
@@ -259,7 +258,7 @@ class ConfirmingRound:
         return tuple(self.made)
 
     def _pair_or_others(self, a: str, b: str, good: Sequence[str]) -> Pair:
-        """A suspected pair, or for comparison others of its two leafs, whichever ran alone less often."""
+        """Return a suspected pair, or others of its two leafs for comparison: the less often run alone."""
         mine = sum({a, b} == {*pair} for pair in self.before)
         like = [pair for pair in self.before if self._leafs_of(*pair) == self._leafs_of(a, b)]
         ends = ([one for one in good if one not in {a, b} and _same(self.leafs, one, end)] for end in (a, b))
@@ -269,9 +268,9 @@ class ConfirmingRound:
         return a, b
 
     def _references(self, good: Sequence[str]) -> None:
-        """Pairs of members that are well: those that ran alone before, then others across leafs and inside.
+        """Add pairs of healthy members: pairs that ran alone before, then others across leafs and inside.
 
-        A pair that traffic slowed once is cleared by its next run; each new pair would be a new suspect.
+        A next run clears a pair that traffic slowed once, while each new pair would be a new suspect.
         """
         lacking = {one.across for one in self.known.collisions if one.alone < REFERENCES}
         for a, b in self.before:
@@ -287,7 +286,7 @@ class ConfirmingRound:
                 self._add(a, b)
 
     def pairs(self) -> tuple[Pair, ...]:
-        """Return the pairs that would tell most, of those who are there."""
+        """Return the most informative pairs of the present members."""
         suspects = self.known.suspects
         good = self._good(suspects)
         met = meetings(self.before)
@@ -302,7 +301,7 @@ class ConfirmingRound:
         return tuple(self.made)
 
     def _good(self, suspects: Iterable[NamedPart]) -> list[str]:
-        """Members that nothing speaks against: not suspected, nor in a suspected leaf, nor little known."""
+        """Return unsuspected members, outside suspected leafs, with enough results."""
         bad = {name for part in suspects for name in (part.place.name, part.place.peer)}
         bad |= {
             part.place.name
@@ -322,7 +321,7 @@ class ConfirmingRound:
         return tuple(dict.fromkeys((*self.known.thin, *self.known.unseen)))
 
     def _members(self, part: NamedPart) -> list[str]:
-        """Who must run for a suspect to be confirmed."""
+        """Return the members that must run to confirm a suspect."""
         place = part.place
         if place.kind is PartKind.NODE:
             return [place.name]
@@ -336,7 +335,7 @@ class ConfirmingRound:
         return []
 
     def _with_good(self, asked: _Asked, good: list[str], met: Callable[[str, str], bool]) -> None:
-        """The partner on the way to whom least is in the way, whom it has not met if there is one."""
+        """Pair with the good partner on the freest way, preferably a new partner."""
         name = asked.name
         free = [one for one in good if one not in self.used and one != name and self._room(name, one)]
         ours = [one for one in free if _same(self.leafs, name, one)]
@@ -351,9 +350,9 @@ class ConfirmingRound:
             self._add(name, ranked[0][-1])
 
     def _in_the_way(self, asked: _Asked, other: str) -> tuple[int, bool]:
-        """In how many directions a run with this one tells nothing, and whether anything is in its way.
+        """Return how many directions a run with this partner hides, and whether anything is in its way.
 
-        What is named and not the member itself hides what is no slower, in that direction.
+        A named part other than the member itself hides equal and smaller losses in its direction.
         """
         name = asked.name
         named = [
@@ -370,7 +369,7 @@ class ConfirmingRound:
         return hiding, any_
 
     def _left(self, met: Callable[[str, str], bool]) -> None:
-        """Those for whom no good partner was left run with each other, inside their leaf first."""
+        """Pair members without a good partner with each other, inside their leaf first."""
         rest = [name for name in self._little_known() if name in self.there and name not in self.used]
         pairs, _ = inside(rest, self.leafs, met, self.chance, {})
         for pair in pairs:
@@ -387,7 +386,7 @@ class ConfirmingRound:
         return {self.leafs.get(name, "") for name in (a, b)}
 
     def _room(self, a: str, b: str) -> bool:
-        """Whether the two would run alone, where they must: in leafs that are known, or as the only pair."""
+        """Return whether the two would run alone where they must: in known leafs, or as the only pair."""
         if self.busy is None or not self.made:
             return True
         leafs = self._leafs_of(a, b)

@@ -1,7 +1,9 @@
-"""Counters at the ends of runs: was the network full, or is a wire bad? Beside runs of members that are well.
+"""Uses counters at the ends of runs to distinguish a full network from a bad wire.
 
-Unproven on hardware: no fabric with other tenants has been measured. So the answer is told beside what is
-named, and decides nothing. A receiver that drains slowly fills the network too, whatever is broken in it.
+They are compared with runs of healthy members.
+
+Unproven on hardware: no fabric with other tenants has been measured. So the answer stands beside the named
+parts, and decides nothing. A receiver that drains slowly also fills the network, whatever is broken in it.
 """
 
 import re
@@ -18,14 +20,14 @@ from wirewatch_fleet.pairs.observations import across
 WIRE = re.compile(
     "symbol|link_error_recovery|link_downed|port_rcv_errors|local_link_integrity|crc_err|frame_err"
 )
-"""In the names of counters that a bad wire makes grow, and a full network does not."""
+"""Names of counters that grow with a bad wire, and not with a full network."""
 FEW, TIMES, LEAST = 4, 4.0, 100
-"""Ends of members that are well, with fewer of which nothing can be compared; how many times as much as in
-their upper quarter, and how many events, count as a full network."""
+"""Thresholds: the least number of healthy ends for a comparison, the factor over their upper quartile, and
+the events that mean a full network."""
 MORE = 0.1
-"""Share of bytes more than usual at the ports of a node, from which on they are of others."""
+"""Share of extra bytes at a node's ports from which on they belong to others."""
 MOSTLY = 0.75
-"""Share of the runs in which it must be seen before it is said of the part."""
+"""Share of the runs that must show a sign before it counts for the part."""
 
 
 class CounterSays(StrEnum):
@@ -62,7 +64,7 @@ def counters_of(
     parts: Sequence[NamedPart], collided: Sequence[CollisionLoss], rounds: Sequence[MeasuredRound],
     leafs: Mapping[str, str],
 ) -> Iterator[PartCounters]:  # fmt: skip
-    """What the counters say of each part that is slow, and of collisions, where both ends have some."""
+    """Yield the counters' result for each slow part, and for collisions, where both ends have counters."""
     bad = {name for part in parts for name in _members(part, leafs)}
     alone, shared = list[PairRun](), list[PairRun]()
     for one in rounds:
@@ -104,7 +106,7 @@ _Compared = tuple[int, int, int, int, tuple[str, ...], CounterSays]
 
 
 def _compared(some: Sequence[PairRun], well: Sequence[PairRun]) -> _Compared | None:
-    """Return what grew in some runs beside others that are well; None where that cannot be compared."""
+    """Return which counters grew in some runs beside healthy runs; None without a comparison."""
     usual = [end for run in well for end in _counted(run)]
     counted = [run for run in some if _counted(run)]
     if not counted or len(usual) < FEW:
@@ -140,12 +142,12 @@ def _says(runs: int, wire: int, full: int, others: int) -> CounterSays:
 
 
 def _counted(run: PairRun) -> list[PairEnd]:
-    """The ends of a run at which there are counters of bytes and of a full network."""
+    """Return the ends of a run with counters of bytes and of a full network."""
     return [end for end in run.ends.values() if end.congestion and (end.sent or end.received)]
 
 
 def _seconds(run: PairRun) -> float:
-    """How long a run takes beside others of the same work, without a unit."""
+    """Return the relative duration of a run among runs of the same work, without a unit."""
     return sum(1 / rate for rate in (run.sends, run.receives, run.all_reduce) if rate)
 
 
@@ -154,7 +156,7 @@ def _bytes(end: PairEnd) -> int:
 
 
 def _kinds(end: PairEnd) -> dict[str, int]:
-    """By how much each sign of a full network grew, at the port where it grew most."""
+    """Return the growth of each sign of a full network, at the port with the most."""
     most: dict[str, int] = {}
     for name, count in end.congestion.items():
         kind = name.rpartition(" ")[2]

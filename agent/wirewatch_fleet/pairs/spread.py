@@ -1,11 +1,11 @@
-"""By how much healthy parts differ, and whether one is slower than that. Pure.
+"""Judges whether a part is slower than healthy parts differ. Pure.
 
-Two things must hold before a part is named, each by itself enough against one kind of chance:
+Two conditions must hold to name a part, each a full protection against a kind of chance:
 
-- its loss is more standard deviations than healthy parts differ by, from each other for good and from
-  round to round (`deviations`): that is against many small differences;
-- it was slow in so many rounds that as many single slow runs, which any fabric has, would not meet by chance
-  in any of the parts that were looked at: that is against traffic of others, which slows a run by any amount.
+- Its loss exceeds the spread of healthy parts, between parts and from round to round, by enough standard
+  deviations (`deviations`). This protects against many small differences.
+- It was slow in more rounds than chance gives to any candidate part, as every fabric has single slow runs.
+  This protects against traffic of others, which slows a run by any amount.
 """
 
 import math
@@ -20,24 +20,24 @@ from wirewatch.core.statistics import NORMAL, grouped, low_median
 from wirewatch_fleet.pairs.model import PairLimits
 
 FLOOR = 0.002
-"""Standard deviation below which no fabric is taken to be, however few values show it."""
+"""Least standard deviation of any fabric, however few values show it."""
 PRIOR, WEIGHT = 0.02, 30
-"""Slow runs of healthy parts that are expected before any is seen: as if of 30 runs 2 % had been slow."""
+"""Assumed slow runs of healthy parts before any result: as if 2 % of 30 runs were slow."""
 MEDIAN = 1.57
-"""Variance of a median over that of a mean, of normal values."""
+"""Ratio of a median's variance to a mean's, for normal values."""
 PERSISTS = 0.75
-"""A part must be slow in this share of its rounds: what was measured is the least of all on the way, so that
-a slow part gives no fast run."""
+"""A part must be slow in this share of its rounds. A run shows the minimum over all parts on the way, so a
+slow part gives no fast run."""
 ENOUGH = 4
-"""Differences from one round to the next that show a spread."""
+"""Least differences between successive rounds that show a spread."""
 SUSPECTS = 0.05
-"""So many healthy parts of a kind may be looked at again for nothing but noise."""
+"""Expected number of healthy parts of a kind that are rechecked because of noise."""
 TWICE = 2
-"""Slow runs in half of its rounds and more with which a part is not taken for healthy."""
+"""Slow runs, in at least half of its rounds, from which on a part does not count as healthy."""
 
 
 class RoundLoss(NamedTuple):
-    """A part in one round: its loss, the part of it that something named explains, and with whom it ran."""
+    """A part in a round: its loss, the share of it that named parts explain, and its partner."""
 
     round: int
     loss: float
@@ -47,9 +47,9 @@ class RoundLoss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HealthySpread:
-    """How healthy parts of one kind differ: for good (`between`), and from round to round (`within`).
+    """How healthy parts of a kind differ: permanently (`between`), and from round to round (`within`).
 
-    `losses`: single losses of them, sorted, for how often one is slow by chance.
+    `losses`: their single losses, sorted, for the chance of a slow run.
     """
 
     between: float
@@ -57,23 +57,23 @@ class HealthySpread:
     losses: Sequence[float]
 
     def chance(self, loss: float) -> float:
-        """How often a healthy part shows such a loss in one round."""
+        """Return how often a healthy part shows such a loss in a round."""
         above = len(self.losses) - bisect_right(self.losses, loss)
         return (above + PRIOR * WEIGHT) / (len(self.losses) + WEIGHT)
 
     def deviation(self, rounds: int) -> float:
-        """Standard deviation of the median over so many rounds of a healthy part."""
+        """Return the standard deviation of a healthy part's median over so many rounds."""
         noise = (MEDIAN if rounds > 2 else 1.0) * self.within**2 / max(1, rounds)  # noqa: PLR2004
         return math.sqrt(self.between**2 + noise)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedPart:
-    """A part beside the healthy ones, by the runs that say something of it; `slow` of them are slow.
+    """A part beside the healthy parts, by its informative runs; `slow` of them are slow.
 
-    `loss`: the median over partners, and its standard deviation `error`. `slow_with`: those `partners` with
-    which it was slow. `deviations`: the loss in them. `named` takes all that a `NamingBar` asks. Of its runs
-    `alone` had routes that nobody shared, and `alone_slow` of those were slow.
+    `loss`: the median over partners, and its standard deviation `error`. `slow_with`: the `partners` with
+    which it was slow. `deviations`: the loss in standard deviations. `named`: it meets all conditions of a
+    `NamingBar`. In `alone` of its runs nobody shared its routes, and `alone_slow` of them were slow.
     """
 
     loss: float
@@ -91,7 +91,7 @@ class JudgedPart:
 
 @dataclass(frozen=True, slots=True)
 class NamingBar:
-    """What it takes to be named, of `parts` that were looked at, with this chance that any healthy one is."""
+    """The conditions for naming among `parts` candidates, with this chance of naming a healthy part."""
 
     parts: int
     error: float
@@ -103,30 +103,30 @@ class NamingBar:
 
     @property
     def deviations(self) -> float:
-        """Standard deviations that none of so many normal values exceeds."""
+        """Return the standard deviations that none of so many normal values exceeds."""
         return NormalDist().inv_cdf(1 - min(0.5, self.error / max(1, self.parts)))
 
     @property
     def suspected(self) -> float:
-        """Standard deviations from which on a part is looked at again."""
+        """Return the standard deviations from which on a part is rechecked."""
         return NormalDist().inv_cdf(1 - SUSPECTS / max(2, self.parts))
 
     def rounds_enough(self, slow: int, rounds: int, chance: float) -> bool:
-        """Whether so many slow rounds are more than chance gives any of the parts."""
+        """Return whether so many slow rounds exceed chance for all of the parts."""
         return chance_enough(self.parts, slow, rounds, chance, self.error)
 
 
 def chance_enough(parts: int, slow: int, rounds: int, chance: float, error: float) -> bool:
-    """Whether any of so many parts would be slow so often by chance more seldom than `error`."""
+    """Return whether chance makes any of the parts this often slow with a probability below `error`."""
     expected = math.log(max(1, parts) * math.comb(rounds, slow)) + slow * math.log(chance)
     return expected <= math.log(error)
 
 
 def _split(points: Iterable[RoundLoss], margin: float) -> tuple[list[RoundLoss], list[RoundLoss]]:
-    """The points that speak of the part itself, and those in whose way something wider stands.
+    """Split points into points that show the part itself, and points behind a wider slow part.
 
-    Of the latter one that is no slower than that only bounds how slow the part can be; one that is slower
-    speaks of the part.
+    A point behind a wider part shows the part itself only if it is slower than that part. Otherwise it only
+    bounds the part's loss.
     """
     told: list[RoundLoss] = []
     behind: list[RoundLoss] = []
@@ -137,10 +137,10 @@ def _split(points: Iterable[RoundLoss], margin: float) -> tuple[list[RoundLoss],
 
 
 def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: NamingBar) -> JudgedPart:
-    """A part by its rounds; without any it is neither named nor suspected.
+    """Judge a part by its rounds; without any it is neither named nor suspected.
 
-    Several runs with one partner show one partner: else a slow pair that is measured again and again would
-    make a node slow. Of two middle losses the lower counts, since other traffic only adds to them.
+    Several runs with a partner count as one partner. Otherwise a slow pair, measured repeatedly, would make a
+    node slow. Of two middle losses the lower counts, since other traffic only adds to losses.
     """
     margin = max(bar.least, 3 * spread.within)
     told, behind = _split(points, margin)
@@ -167,7 +167,7 @@ def judge(points: Sequence[RoundLoss], spread: HealthySpread, bar: NamingBar) ->
 def healthy_spread(
     series: Iterable[Sequence[RoundLoss]], least: float, floor: float = FLOOR
 ) -> HealthySpread:
-    """By all parts of a kind but for those that were slow in nearly all of their rounds; robust."""
+    """Return the robust spread over all parts of a kind, without parts slow in nearly all their rounds."""
     losses: list[float] = []
     apart: list[float] = []
     for points in series:
@@ -185,7 +185,7 @@ def healthy_spread(
 
 
 def _around(values: Sequence[float]) -> float:
-    """Robust standard deviation around the median; 0 for no values."""
+    """Return a robust standard deviation around the median; 0 for no values."""
     if not values:
         return 0.0
     middle = median(values)

@@ -1,7 +1,7 @@
-"""One measure of all runs: its slow parts, from the widest to the narrowest. Pure.
+"""Judges a measure of all runs: its slow parts, from the widest to the narrowest. Pure.
 
-What was measured is the least of all on the way. So a part is named by runs that nothing wider explains, and
-stands in the way of all narrower ones from then on: rail, leaf, node, rail of a node, pair.
+A run shows the minimum over all parts on its way. So only runs that no wider part explains name a part, which
+then masks all narrower parts. The order is rail, leaf, node, rail of a node, pair.
 """
 
 import math
@@ -32,9 +32,9 @@ CLIP = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Sums of cut losses, and how many, of each end of the observations that nothing named explains.
+    """Sums and counts of cut losses, for each end of the unexplained observations.
 
-    `most`: where a loss is cut, to both sides.
+    `most`: the cut of a loss on both sides.
     """
 
     sums: Mapping[End, tuple[float, int]]
@@ -43,7 +43,7 @@ class Offsets:
     most: float
 
     def without(self, end: End, one: Observation) -> float:
-        """A member's own loss by all its runs but this one, drawn towards 0 as far as so few can be wrong."""
+        """Return a member's own loss by all its other runs, drawn towards 0 by their possible error."""
         total, count = self.sums.get(end, (0.0, 0))
         if one.explained() <= 0:
             total, count = total - _cut(one.loss, self.most), count - 1
@@ -54,7 +54,7 @@ class Offsets:
 
 
 def set_paces(every: Sequence[Observation], spread: HealthySpread) -> None:
-    """Fill the paces of both ends; `spread`: of members whose partners' own paces are not taken out."""
+    """Compute the paces of both ends; `spread`: of members, before their partners' own paces are removed."""
     known = _offsets(every, spread)
     for one in every:
         a, b = one.ends
@@ -79,21 +79,21 @@ def _cut(loss: float, most: float) -> float:
 
 
 GROUP = 4
-"""Runs of a leaf or a rail in one round, below which the round says nothing of it."""
+"""Least runs of a leaf or rail in a round for the round to count."""
 ONE_LEAF = 0.75
-"""Share of a leaf's runs with one other leaf, above which nobody can say which of the two is slow."""
+"""Share of a leaf's runs with a single other leaf, above which the slow leaf is undecided."""
 NEARLY = 0.1
-"""Share of a leaf's loss towards others by which it may lose less inside, and count as just as slow."""
+"""Share of a leaf's loss towards others by which it may lose less inside and still count as equally slow."""
 OTHERS = 2
-"""Other partners that both ends of a pair must have run well with before the pair is suspected."""
+"""Other partners that both ends of a pair must run well with before the pair is suspected."""
 SAMPLED = 100
-"""Ends by whose rails it is seen how rails of healthy nodes differ."""
+"""Most ends sampled for the spread of healthy nodes' rails."""
 KINDS = 24
-"""Chances for something to be named by mistake: three measures, and eight kinds of parts in each."""
+"""Chances of naming a part by mistake: three measures, with eight kinds of parts each."""
 
 
 class Found(NamedTuple):
-    """A part in one direction, as it was judged."""
+    """A judged part in a direction."""
 
     place: SlowPlace
     way: Way
@@ -102,7 +102,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Survey:
-    """The state of one measure while its parts are judged. `nodes`: each end, before anything is named."""
+    """The state of a measure while its parts are judged. `nodes`: each end, before anything is named."""
 
     every: Sequence[Observation]
     leafs: Mapping[str, str]
@@ -118,14 +118,14 @@ class Survey:
     suspects: list[Found] = field(default_factory=list)
 
     def first_look(self) -> None:
-        """Judge what is wide, and nodes, beside the upper quartile of all runs."""
+        """Judge wide parts, and nodes, against the upper quartile of all runs."""
         self.ends = grouped((end, one) for one in self.every for end in one.ends)
         self.ways = frozenset(way for _, way in self.ends)
         weigh(self.every)
         self._judge_wide()
 
     def run(self) -> None:
-        """Judge all parts twice: the second time beside the median of what the first found well."""
+        """Judge all parts twice, the second time against the median of the runs that the first found well."""
         self.first_look()
         self.doubtful = frozenset(
             one for end, judged in self.nodes.items() if judged.suspected for one in self.ends[end]
@@ -153,7 +153,7 @@ class Survey:
         self._nodes()
 
     def _see_spread(self) -> None:
-        """How healthy nodes differ, and each one's own pace, by what nothing explains so far."""
+        """Measure the spread of healthy nodes, and each node's own pace, by the unexplained losses."""
         least = self.bar(1).least
         well = {end: [one for one in some if one not in self.doubtful] for end, some in self.ends.items()}
         for one in self.every:
@@ -163,11 +163,11 @@ class Survey:
 
     @property
     def slow(self) -> float:
-        """The loss from which on a run counts as slowed by others."""
+        """Return the loss from which on a run counts as slowed by others."""
         return slow_from(math.hypot(self.spread.between, self.spread.within))
 
     def bar(self, parts: int) -> NamingBar:
-        """Return what it takes to be named, of so many parts that are looked at."""
+        """Return the conditions for naming, among so many candidate parts."""
         return NamingBar(parts, self.limits.error / KINDS, self.limits)
 
     # Rails of the whole fleet, and leafs: many members at once.
@@ -181,7 +181,7 @@ class Survey:
                 yield SlowPlace(PartKind.RAIL, rail, rail=rail), Way.TOGETHER, some
 
     def leaf_parts(self) -> Iterator[tuple[SlowPlace, Way, Sequence[Observation]]]:
-        """First whole leafs, then single rails of them; both by what leaves or enters them."""
+        """Yield whole leafs, then single rails of them, both by their outgoing or incoming runs."""
         across = [one for one in self.every if one.across]
         groups = grouped(((self.leafs[name], way), one) for one in across for name, way in one.ends)
         rails = self.rails
@@ -190,7 +190,7 @@ class Survey:
                 yield SlowPlace(PartKind.LEAF, leaf, rail=rail, across=True), way, some
 
     def _groups(self, parts: Iterable[tuple[SlowPlace, Way, Sequence[Observation]]]) -> None:
-        """Name groups, the slowest first, and mask what they explain; all rails before single ones."""
+        """Name groups, the slowest first, and mask their losses; all rails precede single rails."""
         listed = [(place, way, some, self.rounds_of(place, some)) for place, way, some in parts]
         losses = healthy_spread((points for *_, points in listed), self.bar(1).least).losses
         spread = HealthySpread(self.spread.between, self.spread.within, losses)
@@ -214,7 +214,7 @@ class Survey:
                         one.mask(now.loss, place.rail)
 
     def rounds_of(self, place: SlowPlace, some: Sequence[Observation]) -> list[RoundLoss]:
-        """A group in each round; of a leaf, only where it ran with several others, if there are several."""
+        """Return a group in each round; for a leaf, only rounds with several other leafs if several exist."""
         rounds = grouped((one.round, one) for one in some if not place.rail or place.rail in one.losses)
         several = place.kind is PartKind.LEAF and len(set(self.leafs.values())) > 2  # noqa: PLR2004
         points = []
@@ -254,7 +254,7 @@ class Survey:
             one.mask(losses[-1] if uneven else judged.loss, place.rail)
 
     def within(self, leaf: SlowPlace) -> list[Observation]:
-        """Runs between two members of a leaf."""
+        """Return runs between two members of a leaf."""
         return [
             one for one in self.every
             if one.across is False and self.leafs[one.sender] == leaf.name
@@ -262,18 +262,18 @@ class Survey:
         ]  # fmt: skip
 
     def as_slow_inside(self, leaf: SlowPlace, loss: float, within: Sequence[Observation]) -> bool:
-        """Whether a leaf is as slow inside as it is towards others, as far as that can be told apart.
+        """Return whether a leaf is as slow inside as towards others, where the runs can show it.
 
-        Runs inside of which something named explains more than that, its other direction, say nothing of it.
+        Inside runs do not count where a named part, in the other direction, explains a greater loss.
         """
         apart = max(self.bar(1).least, NEARLY * loss)
         told = _losses((one for one in within if one.explained(leaf.rail) <= loss + apart), leaf.rail)
         return len(told) >= GROUP and all_but_a_quarter(told) >= max(loss / 2, loss - apart)
 
     def _leafs_inside(self) -> None:
-        """Name leafs that are slow towards others and less so inside, where each run is a look of its own.
+        """Name leafs that are slow towards others and less so inside, judging each run separately.
 
-        Both ends of such a run are in the leaf, so it shows all directions in which the leaf is named.
+        Both ends of such a run are in the leaf, so it shows all its named directions.
         """
         leafs = (one for one in self.named if one.place.across)
         for leaf, named in grouped((one.place, one.way) for one in leafs).items():
@@ -318,7 +318,7 @@ class Survey:
                     one.mask(judged.loss)
 
     def confirmed(self, end: End, judged: JudgedPart) -> bool:
-        """Slow with two partners at least, one of whom is well with others."""
+        """Return whether an end is slow with two or more partners, of whom some are well with others."""
         if len(judged.slow_with) <= 1:
             return False
         back = {Way.SENDS: Way.RECEIVES, Way.RECEIVES: Way.SENDS}.get(end[1], Way.TOGETHER)
@@ -360,7 +360,7 @@ class Survey:
                 one.mask(judged.loss, rail)
 
     def on_all_rails(self, end: End, rail: JudgedPart) -> bool:
-        """Whether a node is about as slow as one of its rails: then it is asked about as a whole."""
+        """Return whether a node is about as slow as a rail of it, so that the whole node is suspected."""
         whole = judge(_points(end, self.ends[end]), self.spread, self.bar(len(self.ends)))
         least = max(self.bar(1).least, rail.loss / 2)
         if self._named_node(end) or 2 * whole.slow <= whole.rounds or whole.loss < least:
@@ -369,7 +369,7 @@ class Survey:
         return True
 
     def suspect_node(self, end: End, judged: JudgedPart, rail: str = ALL_RAILS) -> None:
-        """Ask about a node, or a rail of it, instead of what is narrower."""
+        """Suspect a node, or a rail of it, instead of a narrower part."""
         found = Found(SlowPlace(PartKind.NODE, end[0], rail=rail), end[1], judged)
         if all((one.place, one.way) != (found.place, found.way) for one in self.suspects):
             self.suspects.append(found)
@@ -377,7 +377,7 @@ class Survey:
             one.mask(judged.loss, rail)
 
     def slow_rails(self, least: float) -> Iterator[tuple[End, str]]:
-        """Ends and rails of which any run is slow and not explained."""
+        """Yield ends and rails with any slow and unexplained run."""
         slow = {
             (end, rail)
             for one in self.every
@@ -434,14 +434,14 @@ class Survey:
         return points
 
     def known_apart(self, end: End) -> bool:
-        """Whether a member of a pair is known apart from it: named itself, or not suspected with others."""
+        """Return whether a pair's member is known separately: named itself, or not suspected with others."""
         if self._named_node(end):
             return True
         others = {one.receiver if one.sender == end[0] else one.sender for one in self.ends[end]}
         return not self.nodes[end].suspected and len(others) - 1 >= OTHERS
 
     def slow_with_others(self, end: End, pair: SlowPlace, least: float) -> bool:
-        """Whether a member of a pair loses so much with others too: then the pair's own runs tell nothing."""
+        """Return whether a pair's member loses as much with others; then the pair's runs prove nothing."""
         others = [
             one.loss for one in _points(end, self.ends[end], pair.rail)
             if one.partner not in {pair.name, pair.peer} and one.explained <= 0
@@ -454,12 +454,12 @@ class Survey:
 
 
 def _losses(some: Iterable[Observation], rail: str) -> list[float]:
-    """Of those that measured this rail, or of all rails."""
+    """Return the losses of runs that measured this rail, or of all rails."""
     return [one.losses[rail] if rail else one.loss for one in some if rail in {ALL_RAILS, *one.losses}]
 
 
 def _points(end: End, some: Sequence[Observation], rail: str = ALL_RAILS) -> list[RoundLoss]:
-    """Runs of a member in one direction, its partners' own pace taken out."""
+    """Return a member's runs in a direction, without its partners' own pace."""
     points = []
     for one in some:
         there = 1 if one.ends[0] == end else 0

@@ -1,1 +1,1 @@
-"""Rounds of pairs that are run: what a pair measures, on whose engine, until when (ADR 0066)."""
+"""Running rounds of pairs: their measurements, engine and end (ADR 0066)."""

@@ -1,4 +1,4 @@
-"""What one node of a pair answers, `wirewatch.fleet-peer/1`, and what both answers amount to."""
+"""A node's answer in a pair, `wirewatch.fleet-peer/1`, and the joint result of both answers."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -11,11 +11,11 @@ from pydantic import TypeAdapter, ValidationError
 from wirewatch_fleet.pairs.model import Name, PairEnd, PairRun, Rails, Rate, StrictPart
 
 LONGEST = 300
-"""Characters of a reason."""
+"""Most characters of a reason."""
 Cause = Literal["", "refused", "preempted", "failed"]
-"""Why there is nothing: the gate refused, a user's job came, or it could not be done."""
+"""Reasons for no result: the gate refused, a user's job came, or the work failed."""
 _WEIGHT: dict[Cause, int] = {"refused": 0, "preempted": 1, "failed": 2, "": 3}
-"""What explains more comes first: where one end is refused, the other waits for it in vain."""
+"""Rank of a cause; the better explanation comes first, since a refused end makes the other wait in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,19 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.fleet-peer.1": PEER}
 
 
 def encode_answer(answer: PeerAnswer) -> str:
-    """The answer as one line, to be found among whatever else is printed."""
+    """Return the answer as a line that can be found in other output."""
     return PEER.dump_json(answer).decode()
 
 
 def answers_in(text: str) -> Iterator[PeerAnswer]:
-    """The answers among the lines of what a pair printed; others, and lines that were cut, are left out."""
+    """Yield the answers in a pair's output, without other lines and cut lines."""
     for line in text.encode("utf-8", "replace").splitlines():
         with suppress(ValidationError):
             yield PEER.validate_json(line[line.find(b"{") :])
 
 
 def run_of(first: str, second: str, said: str) -> PairRun:
-    """What a pair that has ended measured, by all that its two ends printed."""
+    """Return the result of an ended pair, from all output of its two ends."""
     answers = {one.name: one for one in answers_in(said) if (one.first, one.second) == (first, second)}
     ends = {name: answers[name].end for name in (first, second) if name in answers}
     if not ends:
@@ -75,7 +75,7 @@ def run_of(first: str, second: str, said: str) -> PairRun:
 
 
 def failed_run(first: str, second: str, why: str) -> PairRun:
-    """A pair that was asked, and of which there is nothing."""
+    """Return a requested pair without a result."""
     words = "".join(c for c in why if c.isprintable())[:LONGEST]
     return PairRun(first, second, failed=words or "no answer")
 

@@ -1,4 +1,4 @@
-"""Rounds after rounds until a verdict: asks the planner, runs on an engine, keeps what was measured."""
+"""Repeats rounds until a verdict: asks the planner, runs on an engine, keeps the measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CampaignOptions:
-    """How rounds run. `seconds` and `patience` as of a `RoundOrder`."""
+    """Options of rounds. `seconds` and `patience` as in a `RoundOrder`."""
 
     work: PairWork
     seconds: float
@@ -27,20 +27,20 @@ class CampaignOptions:
 
 
 class CampaignView(Protocol):
-    """What a campaign tells and asks of whoever runs it."""
+    """A campaign's link to its caller: reports, time and stop requests."""
 
     def mono(self) -> float:
-        """Seconds of the monotonic clock."""
+        """Return seconds of the monotonic clock."""
         ...
 
     def wait(self, seconds: float) -> None: ...
 
     def ended(self) -> bool:
-        """Whether it shall end now: by Ctrl-C or SIGTERM."""
+        """Return whether to stop now, by Ctrl-C or SIGTERM."""
         ...
 
     def keep(self, made: RoundsDocument) -> None:
-        """What is measured so far, after each round; in place of what was kept before, in one step."""
+        """Keep the measurements after each round, replacing the earlier state atomically."""
         ...
 
     def began(self, order: RoundOrder) -> None: ...
@@ -49,7 +49,7 @@ class CampaignView(Protocol):
 
 
 def order_of(planned: PairRound, options: CampaignOptions) -> RoundOrder:
-    """The order for a round that the planner wants."""
+    """Return the order for a planned round."""
     work = options.work
     if planned.queue_pairs:
         work = replace(work, environment={**work.environment, QUEUE_PAIRS: f"{planned.queue_pairs}"})
@@ -57,7 +57,7 @@ def order_of(planned: PairRound, options: CampaignOptions) -> RoundOrder:
 
 
 def planned_next(engine: RoundEngine, made: RoundsDocument, options: CampaignOptions) -> PairRound | None:
-    """The round that comes next, of members that are idle now; None for a verdict.
+    """Return the next round, of members that are idle now; None for a verdict.
 
     Raises:
         RoundEngineError: it is not known who is idle.
@@ -70,10 +70,10 @@ def planned_next(engine: RoundEngine, made: RoundsDocument, options: CampaignOpt
 def run_rounds(
     engine: RoundEngine, made: RoundsDocument, options: CampaignOptions, view: CampaignView
 ) -> RoundsDocument:
-    """Run rounds on from what `made` holds until nothing more is to be measured, and return all of it.
+    """Run rounds after `made` until nothing remains to be measured, and return all of them.
 
-    A round under way when it is ended is not kept: its jobs are cancelled, and it is the next one again.
-    After a round without any answer none follows: what kept all pairs away would do so again.
+    An interrupted round is not kept: its jobs are cancelled, and it comes next again. After a round without
+    any answer no round follows, since its cause would recur.
 
     Raises:
         RoundEngineError: the engine cannot be asked; nothing of it runs any more.
@@ -101,7 +101,7 @@ def run_rounds(
 
 
 def _await(engine: RoundEngine, order: RoundOrder, view: CampaignView) -> Mapping[Pair, PairProgress] | None:
-    """How each pair ended, at the latest when its time is up; None when the campaign was ended."""
+    """Wait for the end of each pair, at the latest for its time limit; None when the campaign was ended."""
     began, running = view.mono(), dict[Pair, float]()
     final: dict[Pair, PairProgress] = {}
     while len(final) < len(order.pairs):
@@ -123,7 +123,7 @@ def _await(engine: RoundEngine, order: RoundOrder, view: CampaignView) -> Mappin
 
 
 def _overdue(one: PairProgress, since: float, order: RoundOrder) -> str:
-    """Why a pair is given up, "" while it has time; `since`: seconds that it has been in this state."""
+    """Return why a pair is given up, "" while it has time; `since`: seconds in its present state."""
     if one.state is PairState.WAITING and since > order.patience:
         return f"not admitted within {order.patience:g} s: {one.said or 'no reason given'}"
     if one.state is PairState.RUNNING and since > order.seconds:

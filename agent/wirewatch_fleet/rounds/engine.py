@@ -1,4 +1,4 @@
-"""What runs a round of pairs: Slurm, Kubernetes. Each is one class with these five methods (ADR 0066)."""
+"""Engines that run a round of pairs: Slurm, Kubernetes; each a class of five methods (ADR 0066)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from wirewatch_fleet.rounds.plan import PairWork
 
 
 class RoundEngineError(Exception):
-    """The engine cannot be asked, or refuses a whole round; the text is one line for the user."""
+    """The engine gives no answer, or refuses a whole round; the text is one line for the user."""
 
 
 class NodesError(RoundEngineError):
-    """The nodes that were asked for are not a list of hosts, or are not there; one line for the user."""
+    """The requested nodes are no list of hosts, or do not exist; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairNode:
-    """A node that could take part. `leaf`: its leaf switch or rack, "" if not known.
+    """A possible node for a pair. `leaf`: its leaf switch or rack, "" if not known.
 
     `gpus`: how many the engine counts there; None where it counts none. `busy`: why it is not idle, "" if it
     is. `address`: where other nodes reach it; its name where the engine knows no other.
@@ -35,9 +35,9 @@ class PairNode:
 class RoundOrder:
     """One round: its pairs run at once, one job or step each.
 
-    `work`: what each pair measures. `seconds`: what a pair may take once it is admitted, from the start of
-    its processes to its answer; `patience`: seconds for which it may wait to be admitted. `purpose`: for what
-    the planner chose it.
+    `work`: each pair's measurements. `seconds`: most time of an admitted pair, from the start of its
+    processes to its answer; `patience`: seconds for which it may wait to be admitted. `purpose`: the
+    planner's reason for the round.
     """
 
     number: int
@@ -49,7 +49,7 @@ class RoundOrder:
 
 
 class PairState(StrEnum):
-    """How far a pair is; DONE and FAILED are final."""
+    """The progress of a pair; DONE and FAILED are final."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -59,10 +59,12 @@ class PairState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PairProgress:
-    """How far one pair is. `said`: why it waits, all that its two processes printed, or why it failed.
+    """The progress of a pair, with its text.
 
-    A pair that printed answers and then failed is DONE: its answers say what became of it. It is FAILED where
-    the scheduler knows better, as when it has taken the place of one of the two.
+    `said`: the reason to wait, all output of its two processes, or the reason for its failure.
+
+    A pair that printed answers and then failed is DONE, since its answers state its result. It is FAILED
+    where the scheduler knows better, such as when it preempted a node of the pair.
     """
 
     first: str
@@ -75,10 +77,10 @@ class RoundEngine(Protocol):
     """Runs `wirewatch fleet peer` on both nodes of each pair. All methods raise RoundEngineError."""
 
     def members(self) -> Sequence[PairNode]:
-        """All nodes that the user asked for, busy ones too, in any order; asked again before each round.
+        """Return all requested nodes, also busy nodes, in any order; called before each round.
 
-        Raises NodesError the first time if some are not there. Later they are left out: a node may die, and
-        be removed, while the others go on.
+        Raises NodesError the first time if some do not exist. Later missing nodes are left out: a node may
+        die, and be removed, while others continue.
         """
         ...
 
@@ -87,16 +89,16 @@ class RoundEngine(Protocol):
         ...
 
     def poll(self) -> Sequence[PairProgress]:
-        """Each pair of the round; called several times a second, so that it asks others only now and then."""
+        """Return each pair of the round. Called several times a second, it queries others only sometimes."""
         ...
 
     def cancel(self) -> None:
-        """End all that was started and has not ended; in two seconds; also twice, also before any start.
+        """End all started pairs within two seconds; it may be called twice, or before any start.
 
-        What `poll` would have told of a pair is gone then.
+        Later reports of `poll` are lost.
         """
         ...
 
     def describe(self, order: RoundOrder) -> Sequence[str]:
-        """What `start` would do, a line each, for a person who has not yet agreed."""
+        """Describe the effect of `start`, a line each, for a person who has not yet agreed."""
         ...

@@ -1,4 +1,4 @@
-"""A pair as a Job of Kubernetes: what is asked of the API server, and what its answers mean. Pure."""
+"""A pair as a Job of Kubernetes: requests to the API server, and the meaning of its answers. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -10,23 +10,23 @@ from wirewatch_fleet.rounds.plan import LONGEST_SECONDS, PairWork, encode_pair_p
 
 Document = Mapping[str, Any]
 CAMPAIGN, PAIR = "wirewatch.io/campaign", "wirewatch.io/pair"
-"""Labels of all that a campaign makes, and of one pair."""
+"""Labels of all objects of a campaign, and of a pair."""
 QUEUE = "kueue.x-k8s.io/queue-name"
 LEAFS = ("network.topology.nvidia.com/leaf", "topology.kubernetes.io/rack", "nvidia.com/gpu.clique")
 GPU, PLAN_VARIABLE, PORT = "nvidia.com/gpu", "WIREWATCH_PAIR_PLAN", 28700
 TIDY_SECONDS = 600
-"""After which a Job that has ended goes by itself, should nobody be left to delete it."""
+"""Seconds until Kubernetes deletes an ended Job, in case nobody else does."""
 _HOST = "kubernetes.io/hostname"
 _TOLERANT = ("Exists", "Equal")
 
 
 class TemplateError(Exception):
-    """A pod template that cannot be used; the text is one line for the user."""
+    """The pod template cannot be used; the text is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairJobsOptions:
-    """How pairs are Jobs.
+    """Options for pairs as Jobs.
 
     `template`: a PodTemplateSpec, whose first container is the pair's. `queue`: of Kueue, "" for none.
     `priority`: a PriorityClass, "" for that of the template. `nodes`: names, empty for all that `selector`
@@ -49,13 +49,13 @@ class PairJobsOptions:
 
     @property
     def container(self) -> str:
-        """The name of the container that runs the pair."""
+        """Return the name of the container that runs the pair."""
         return str(self.template["spec"]["containers"][0].get("name", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far a Job is, why, and the pods whose output tells what came of it."""
+    """A Job's progress with its reason, and the pods whose output shows the result."""
 
     state: PairState
     said: str = ""
@@ -63,7 +63,7 @@ class JobProgress:
 
 
 def checked(template: object) -> Document:
-    """The template, if it can be used.
+    """Return the template, if it can be used.
 
     Raises:
         TemplateError: it cannot.
@@ -81,7 +81,7 @@ def checked(template: object) -> Document:
 def nodes_of(
     documents: Sequence[Document], options: PairJobsOptions, used: Mapping[str, int]
 ) -> list[PairNode]:
-    """The nodes that were asked for; `used`: GPUs that pods have, by node."""
+    """Return the requested nodes; `used`: GPUs that pods have, by node."""
     wanted = set(options.nodes)
     return [
         _node(one, options, used)
@@ -91,7 +91,7 @@ def nodes_of(
 
 
 def used_gpus(pods: Sequence[Document], gpu: str, but: str) -> dict[str, int]:
-    """How many GPUs pods that have not ended ask for on each node, without those of the campaign `but`."""
+    """Count the GPUs that unfinished pods request on each node, without pods of the campaign `but`."""
     found: dict[str, int] = {}
     for pod in pods:
         node, phase = pod["spec"].get("nodeName"), pod.get("status", {}).get("phase")
@@ -104,7 +104,7 @@ def used_gpus(pods: Sequence[Document], gpu: str, but: str) -> dict[str, int]:
 def job(
     order: RoundOrder, place: int, campaign: str, nodes: Mapping[str, PairNode], options: PairJobsOptions
 ) -> Document:
-    """The Job of one pair of a round."""
+    """Return the Job of a pair in a round."""
     first, second = order.pairs[place]
     name = name_of(campaign, order, place)
     patience = min(order.patience, LONGEST_SECONDS / 2)
@@ -128,10 +128,10 @@ def job(
 
 
 def service(made: Document, port: int) -> Document:
-    """The headless Service of a Job that was made, by whose name its two pods find each other.
+    """Return the headless Service of a Job, by which its two pods find each other.
 
-    It has the addresses of both, also before they are ready. Who connects tries both, and nobody listens at
-    its own; so it need not be known which pod is on which node. It goes with the Job.
+    It lists the addresses of both, also before they are ready. A connecting pod tries both addresses, since
+    nobody listens at its own, so the placement need not be known. It is deleted with the Job.
     """
     name = made["metadata"]["name"]
     return {
@@ -150,17 +150,17 @@ def service(made: Document, port: int) -> Document:
 
 
 def on_hosts(options: PairJobsOptions) -> bool:
-    """Whether pods have the network of their nodes, whose addresses are known before."""
+    """Return whether pods use the network of their nodes, whose addresses are known beforehand."""
     return bool(options.template["spec"].get("hostNetwork"))
 
 
 def name_of(campaign: str, order: RoundOrder, place: int) -> str:
-    """Of the Job of a pair, and of its Service."""
+    """Return the name of a pair's Job and Service."""
     return f"{campaign}-r{order.number}-p{place}"
 
 
 def job_progress(made: Document | None, pods: Sequence[Document]) -> JobProgress:
-    """How far a Job is by its own status and its pods'."""
+    """Return a Job's progress by its own status and its pods'."""
     if made is None:
         return JobProgress(PairState.FAILED, "its Job is gone")
     names = tuple(sorted(pod["metadata"]["name"] for pod in pods if _started(pod)))
@@ -186,14 +186,14 @@ def job_progress(made: Document | None, pods: Sequence[Document]) -> JobProgress
 
 
 def disrupted(pods: Sequence[Document]) -> str:
-    """Why the cluster ends pods of a pair, such as for one of higher priority; "" while it does not."""
+    """Return why the cluster ends pods of a pair, such as for a higher priority; "" while it does not."""
     return "; ".join(dict.fromkeys(filter(None, map(_disruption, pods))))
 
 
 def deleted(pods: Sequence[Document], pair: Sequence[str]) -> str:
-    """Which node's pod is no longer there while the other's is; "" where both are, or neither is.
+    """Return the node whose pod is missing while the other's exists; "" where both or neither exist.
 
-    Once the Job's time is up, its controller deletes both.
+    After the Job's deadline its controller deletes both.
     """
     there = {pod["spec"].get("nodeName") for pod in pods if "deletionTimestamp" not in pod["metadata"]}
     gone = [node for node in pair if node not in there]
@@ -212,7 +212,7 @@ def _node(one: Document, options: PairJobsOptions, used: Mapping[str, int]) -> P
 
 
 def _in_the_way(one: Document, options: PairJobsOptions, gpus: int, used: int) -> Iterator[str]:
-    """Why a node is not idle."""
+    """Yield reasons why a node is not idle."""
     if one["spec"].get("unschedulable"):
         yield "cordoned"
     ready = [c for c in _conditions(one) if c["type"] == "Ready"]
@@ -241,7 +241,7 @@ def _tolerates(toleration: Document, taint: Document) -> bool:
 def _template(
     options: PairJobsOptions, labels: Mapping[str, str], pair: Collection[str], plan: str, work: PairWork
 ) -> Document:
-    """The user's template with what makes it the pod of a pair."""
+    """Return the user's template with the settings of a pair's pod."""
     made: dict[str, Any] = deepcopy(dict(options.template))
     meta, spec = made.setdefault("metadata", {}), made["spec"]
     meta["labels"] = {**(meta.get("labels") or {}), **labels}
@@ -267,7 +267,7 @@ def _template(
 
 
 def _affinity(name: str, pair: Collection[str]) -> Document:
-    """One pod of the pair on each of its nodes; the scheduler decides which, and that there is room."""
+    """Return rules for one pod of the pair on each of its nodes; the scheduler chooses and checks room."""
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in pair]
     apart = {"labelSelector": {"matchLabels": {PAIR: name}}, "topologyKey": _HOST}
     return {
@@ -281,7 +281,7 @@ def _downward(name: str, path: str) -> Document:
 
 
 def _meet(name: str, first: PairNode, options: PairJobsOptions) -> str:
-    """HOST:PORT where the first node of a pair listens."""
+    """Return HOST:PORT where the first node of a pair listens."""
     if not on_hosts(options):
         return f"{name}.{options.namespace}.svc:{options.port}"
     host = first.address
@@ -302,17 +302,17 @@ def _conditions(one: Document) -> Sequence[Document]:
 
 
 def _states(pod: Document) -> Sequence[Document]:
-    """Return how its containers are, as the kubelet says."""
+    """Return the state of its containers, by the kubelet."""
     return [one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses") or ()]
 
 
 def _started(pod: Document) -> bool:
-    """Whether it can have printed anything."""
+    """Return whether it can have printed anything."""
     return any("running" in one or "terminated" in one for one in _states(pod))
 
 
 def _failure(pod: Document) -> str:
-    """Why a pod failed, by the API server."""
+    """Return why a pod failed, by the API server."""
     if why := _disruption(pod):
         return why
     for state in _states(pod):
@@ -323,7 +323,7 @@ def _failure(pod: Document) -> str:
 
 
 def _disruption(pod: Document) -> str:
-    """Why the cluster ends a pod; "" while it does not."""
+    """Return why the cluster ends a pod; "" while it does not."""
     status = pod.get("status", {})
     disrupted = next((c for c in _conditions(pod) if c["type"] == "DisruptionTarget"), None)
     if disrupted is not None:
@@ -340,7 +340,7 @@ def _words(*some: str | None) -> str:
 
 
 def _waiting(pod: Document) -> str:
-    """What a pod waits for, by the API server."""
+    """Return why a pod waits, by the API server."""
     for one in _conditions(pod):
         if one["type"] == "PodScheduled" and one["status"] == "False":
             return str(one.get("message") or one.get("reason") or "not scheduled")

@@ -1,6 +1,6 @@
-"""Rounds on Kubernetes: a Job of two pods for each pair, admitted by scheduler, quota and queue as any.
+"""Rounds on Kubernetes: a Job of two pods for each pair, subject to scheduler, quota and queue.
 
-Each call has a session of its own with the API server, so that nothing is left open between two.
+Each call opens its own session with the API server, so nothing stays open between calls.
 """
 
 import asyncio
@@ -41,13 +41,14 @@ from wirewatch_fleet.rounds.jobs import (
 )
 
 ASK_SECONDS = 2.0
-"""Between two questions about a round."""
+"""Seconds between two questions about a round."""
 REQUEST, LIST = 10.0, 60.0
-"""Seconds for one request; for one about many: a page of a list between rounds, the end of all Jobs."""
+"""Seconds for a request; for a request about many objects: a page of a list between rounds, the end of all
+Jobs."""
 AWAY_SECONDS = 60.0
-"""For which the API server may give no answer in a round, before the round is given up."""
+"""Seconds without an answer from the API server after which a round is given up."""
 CANCELS = 5
-"""How often Jobs are deleted until none is left."""
+"""Most deletions of Jobs until none is left."""
 AT_ONCE = 32
 LOG_BYTES = 1 << 20
 T = TypeVar("T")
@@ -57,7 +58,7 @@ T = TypeVar("T")
 class KubernetesRounds:
     """The engine. `connect` makes a client, within the event loop; `mono`: seconds of the monotonic clock.
 
-    `settle`: seconds from a deletion of Jobs until they are looked for again.
+    `settle`: seconds from a deletion of Jobs until the next look for them.
     """
 
     options: PairJobsOptions
@@ -106,7 +107,7 @@ class KubernetesRounds:
         return [self._known.get(n, PairProgress(*pair, waiting)) for n, pair in enumerate(order.pairs)]
 
     def _see(self, order: RoundOrder, live: Sequence[int]) -> None:
-        """Look at the pairs; one look that fails is no end of the round, as the next one may do."""
+        """Look at the pairs; a failed look does not end the round, as the next may succeed."""
         try:
             self._known |= self._run(lambda client: self._look(client, order, live))
         except RoundEngineError:
@@ -150,7 +151,7 @@ class KubernetesRounds:
         return nodes_of(nodes, ours, used)
 
     async def _start(self, client: ApiClient, order: RoundOrder) -> dict[int, str]:
-        """Make all Jobs; returns why not, by the place of the pair."""
+        """Make all Jobs; return reasons for failures, by the place of the pair."""
         batch, core, room = BatchV1Api(client), CoreV1Api(client), asyncio.Semaphore(AT_ONCE)
         there, refused = self.options.namespace, dict[int, str]()
 
@@ -194,9 +195,9 @@ class KubernetesRounds:
     async def _told(
         self, core: CoreV1Api, pair: tuple[str, str], seen: JobProgress, taken: str
     ) -> PairProgress:
-        """The progress of a pair, with all that its pods printed once it has ended.
+        """Return a pair's progress, with all output of its pods once it has ended.
 
-        Where a pod was `taken` away, that comes first: its partner tells of a lost connection alone.
+        A `taken` pod explains more than its partner, which only reports a lost connection.
         """
         if seen.state not in {PairState.DONE, PairState.FAILED}:
             return PairProgress(*pair, seen.state, seen.said)
@@ -222,9 +223,9 @@ class KubernetesRounds:
             return f"what {pod} printed cannot be read: {error}"
 
     async def _cancel(self, client: ApiClient) -> None:
-        """Delete all Jobs of the campaign; their pods and Services go with them.
+        """Delete all Jobs of the campaign, with their pods and Services.
 
-        A request to make one that Ctrl-C broke off may still be carried out, so they are looked for again.
+        A request that Ctrl-C interrupted may still create a Job, so the Jobs are looked for again.
         """
         batch, ours = BatchV1Api(client), f"{CAMPAIGN}={self.campaign}"
         left: list[str] = []

@@ -1,7 +1,7 @@
-"""The other node of a pair: both meet before anything is measured, and each sees at once when the other ends.
+"""The other node of a pair: both meet before measuring, and each sees at once when the other ends.
 
-Libraries that wait for a process that is gone may wait for ever. So the two commands keep a connection of
-their own, which the kernel closes however one of them ends. It says nothing but how each has ended.
+Libraries may wait for ever for a dead process. So the two commands keep their own connection, which the
+kernel closes however either command ends. It carries nothing except how each has ended.
 """
 
 import socket
@@ -17,9 +17,9 @@ from wirewatch_fleet.rounds.plan import PairPlan, encode_pair_plan
 TRY_SECONDS, GREETING_SECONDS, AGAIN_SECONDS = 0.5, 2.0, 0.1
 """Seconds for one attempt to connect, for a greeting, and between two attempts."""
 _KEPT = {socket.TCP_KEEPIDLE: 2, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 4}
-"""A node that answers nothing for six seconds is gone."""
+"""A node without an answer for six seconds is gone."""
 LONGEST = 300
-"""Bytes that are read of why the other has ended."""
+"""Most bytes of the other's reason for ending."""
 
 
 class NotMet(Exception):
@@ -28,7 +28,7 @@ class NotMet(Exception):
 
 @dataclass
 class Partner:
-    """The connection to the other node. `lost`: why it cannot go on, "" while it can, or once it is done."""
+    """The link to the other node. `lost`: why it cannot continue, "" while it can, or once done."""
 
     name: str
     connection: socket.socket
@@ -36,7 +36,7 @@ class Partner:
     _heard: bool = False
 
     def gone(self) -> str | None:
-        """Tell whether it has ended before it was done, and why; waits for nothing."""
+        """Return whether and why it ended before it was done; does not wait."""
         if not self._heard:
             try:
                 said = self.connection.recv(LONGEST)
@@ -51,7 +51,7 @@ class Partner:
         return self.lost or None
 
     def tell(self, why: str) -> None:
-        """Say that this node has ended: "" for done, else why it is not."""
+        """Send that this node has ended: "" for done, else the reason."""
         with suppress(OSError):
             self.connection.sendall(f"{why}\n".encode())
 
@@ -63,10 +63,10 @@ class Partner:
 
 
 def meet(plan: PairPlan, name: str, ended: Callable[[], str | None]) -> Partner:
-    """Meet the other node of the plan; `ended`: why to give up before its patience is over.
+    """Meet the other node of the plan; `ended`: returns a reason to give up early.
 
-    The first node listens where its worker will: only until the other has come. Who does not know the
-    plan is sent away.
+    The first node listens at its worker's address, only until the other has come. A visitor without the plan
+    is refused.
 
     Raises:
         NotMet: it has not come in time, or this node cannot listen.
@@ -103,7 +103,7 @@ def _listening(port: int) -> socket.socket:
 
 
 def _come(listening: socket.socket | None, address: tuple[str, int]) -> socket.socket | None:
-    """A connection to whoever is there; None where nobody is yet."""
+    """Return a connection to a visitor; None while nobody is there."""
     try:
         if listening is not None:
             return listening.accept()[0]
@@ -116,7 +116,7 @@ def _come(listening: socket.socket | None, address: tuple[str, int]) -> socket.s
 
 
 def _greeted(one: socket.socket, greeting: bytes) -> bool:
-    """Whether the other end has the same plan; else the connection is closed."""
+    """Return whether the other end has the same plan; else close the connection."""
     try:
         one.settimeout(GREETING_SECONDS)
         one.sendall(greeting)

@@ -1,4 +1,4 @@
-"""The part of one node in a pair: through the gate, one worker, counters around it, and its answer."""
+"""A node's part in a pair: the gate, one worker, counters around it, and its answer."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ _SENT, _RECEIVED = "sent", "received"
 
 @dataclass(frozen=True, slots=True)
 class PeerRequest:
-    """Which node of the plan this is, whose job it runs in (`slurm:ID`, `pod:UID`), and when it shall end."""
+    """This node's place in the plan, its job (`slurm:ID`, `pod:UID`), and its stop signal."""
 
     plan: PairPlan
     name: str
@@ -44,7 +44,7 @@ class PeerRequest:
 
 
 def with_partner(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> PeerAnswer:
-    """Meet the other node, then measure with it; where it ends before that is done, so does this one."""
+    """Meet the other node, then measure with it; if it ends before this is done, this node ends too."""
     try:
         partner = meet(asked.plan, asked.name, asked.withdrawn)
     except NotMet as error:
@@ -60,7 +60,7 @@ def with_partner(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) 
 
 
 def take_part(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> PeerAnswer:
-    """Measure with the other node, if the gate lets us; whatever is in the way is the answer."""
+    """Measure with the other node, if the gate allows; obstacles become the answer."""
     with hardware.probe.lock() as other:
         order = Refusal(SkipReason.LOCKED, other) if other else _ordered(hardware, asked, options)
         if isinstance(order, Refusal):
@@ -69,7 +69,7 @@ def take_part(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> 
 
 
 def carry_out(hardware: Hardware, asked: PeerRequest, order: Order) -> PeerAnswer:
-    """Measure with the other node by an order that nothing is in the way of."""
+    """Measure with the other node by an unobstructed order."""
     before = nic_counts(hardware.sysfs)
     probed = hardware.probe.run(order)
     after = nic_counts(hardware.sysfs)
@@ -77,7 +77,7 @@ def carry_out(hardware: Hardware, asked: PeerRequest, order: Order) -> PeerAnswe
 
 
 def worker_plan(plan: PairPlan, name: str, ranks: Sequence[str]) -> Plan:
-    """What the worker of one node does; `ranks` are its GPUs or the names of its processes."""
+    """Return the plan of a node's worker; `ranks`: its GPUs, or the names of its processes."""
     count = len(ranks)
     first, second = tuple(range(count)), tuple(range(count, 2 * count))
     rails = [way for a, b in zip(first, second, strict=True) for way in ((a, b), (b, a))]
@@ -94,13 +94,13 @@ def worker_plan(plan: PairPlan, name: str, ranks: Sequence[str]) -> Plan:
 
 
 def _in_turn(groups: int) -> Iterator[int]:
-    """The rails one after the other, then all at once."""
+    """Yield the rails one after the other, then all at once."""
     yield from range(RAILS, groups)
     yield from (THERE, BACK)
 
 
 def _ordered(hardware: Hardware, asked: PeerRequest, options: ProbeOptions) -> Order | Refusal:
-    """The order for the worker, or why there is none: by the gate of a probe, for so many GPUs."""
+    """Return the worker's order, or why there is none: by the gate of a probe, for so many GPUs."""
     work = asked.plan.work
     engine = hardware.probe.engine(work.engine)
     if isinstance(engine, Absent):
@@ -126,9 +126,9 @@ def peer_order(
     hardware: Hardware, asked: PeerRequest, gpus: tuple[Gpu, ...], ranks: Sequence[str],
     allocations: Callable[[], str | None] = lambda: None,
 ) -> Order:  # fmt: skip
-    """What the worker of this node is to do on `gpus`, whose names (or those of processes) are `ranks`.
+    """Return the worker's order on `gpus`, whose names (or names of processes) are `ranks`.
 
-    `allocations`: what another process has taken of them meanwhile, which ends it; None for nothing.
+    `allocations`: GPUs that another process has taken meanwhile, which ends the worker; None for none.
     """
     return Order(
         plan=worker_plan(asked.plan, asked.name, ranks), gpus=gpus, conditions=(),
@@ -162,7 +162,7 @@ def _in_the_way(probed: Probed, wrong: int) -> tuple[Cause, str]:
 
 
 def _with_rates(answer: PeerAnswer, ranks: int, timed: Sequence[Timed]) -> PeerAnswer:
-    """The rates that follow from the times: of sends the bytes of all rails, of an all_reduce the busbw."""
+    """Add rates from the times: for sends the bytes of all rails, for an all_reduce the busbw."""
     sends = {one.group: one.size_bytes / one.seconds for one in timed if one.op == SEND}
     reduced = next(one for one in timed if one.op == ALL_REDUCE)
     rails: dict[str, tuple[float | None, float | None]] = {
@@ -176,7 +176,7 @@ def _with_rates(answer: PeerAnswer, ranks: int, timed: Sequence[Timed]) -> PeerA
 
 
 def _end(probed: Probed, grown: Mapping[tuple[str, str], int]) -> PairEnd:
-    """What this node saw: the network of NCCL's log, and what its counters grew by."""
+    """Return this node's observations: the network in NCCL's log, and the growth of its counters."""
     counted = {(name, kind): n for (name, kind), n in grown.items() if kind not in {_SENT, _RECEIVED}}
     full = {f"{name} {kind}": n for (name, kind), n in counted.items() if is_congestion(kind)}
     errors = {f"{name} {kind}": n for (name, kind), n in counted.items() if not is_congestion(kind)}
@@ -196,7 +196,7 @@ def _end(probed: Probed, grown: Mapping[tuple[str, str], int]) -> PairEnd:
 
 
 def _network(account: Account | None) -> tuple[str, bool | None]:
-    """What leads to the other node by NCCL's log, without the numbers of cards; whether all is direct."""
+    """Return NCCL's way to the other node, without numbers of cards, and whether all of it is direct."""
     used = {one.transport for comm in (account.comms if account else ()) for one in comm.connections}
     leaving = {one for one in used if wire(one) in _NETWORK}
     if not leaving:
@@ -208,7 +208,7 @@ def _network(account: Account | None) -> tuple[str, bool | None]:
 def _grown(
     before: Mapping[tuple[str, str], int], after: Mapping[tuple[str, str], int]
 ) -> dict[tuple[str, str], int]:
-    """What grew, without counters that are gone or were set back."""
+    """Return the growth of counters, without counters that vanished or were reset."""
     return {key: after[key] - value for key, value in before.items() if after.get(key, -1) >= value}
 
 

@@ -1,4 +1,4 @@
-"""What two nodes of a pair are asked to measure: `wirewatch.fleet-pair-plan/1`."""
+"""The measurements requested from two nodes of a pair: `wirewatch.fleet-pair-plan/1`."""
 
 import json
 import re
@@ -16,16 +16,16 @@ _PLACE = re.compile(r"([^\s:]+|\[[0-9a-fA-F:.%]+\]):([0-9]{1,5})", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 PORTS = range(1, 1 << 16)
 LONGEST_SECONDS, MOST_BYTES = 3600, 16 << 30
-"""That a pair may measure; that it may send at a time."""
+"""Most seconds of a pair's measurement, and most bytes of a message."""
 Seconds = Annotated[float, Gt(0), Le(LONGEST_SECONDS)]
 WorkEngine = Literal["distributed", "gloo"]
 """torch.distributed over NCCL on GPUs, or over gloo on processors."""
 INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
-"""Variables that choose the interface of sockets: NCCL's, and that over which processes meet."""
+"""Variables that choose the interface of sockets: NCCL's, and the interface over which processes meet."""
 
 
 class PlanError(Exception):
-    """A text that is not the plan of a pair; one line for the user."""
+    """The text is not the plan of a pair; one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class PairWork(StrictPart):
 
     @property
     def gpus(self) -> int:
-        """GPUs that are held on each node."""
+        """Return the GPUs held on each node."""
         return 0 if self.engine == "gloo" else self.ranks
 
 
@@ -65,7 +65,7 @@ class PairPlan(StrictPart):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of `meet`."""
+        """Return host and port of `meet`."""
         host, _, port = self.meet.rpartition(":")
         return host.strip("[]"), int(port)
 
@@ -75,20 +75,20 @@ INPUTS: dict[str, TypeAdapter[Any]] = {"wirewatch.fleet-pair-plan.1": PLAN}
 
 
 def pair_plan(first: str, second: str, meet: str, work: PairWork) -> PairPlan:
-    """The plan of a pair that meets at HOST:PORT."""
+    """Return the plan of a pair that meets at HOST:PORT."""
     return PairPlan("wirewatch.fleet-pair-plan/1", first, second, meet, work)
 
 
 def encode_pair_plan(plan: PairPlan) -> str:
-    """The plan as one line of JSON."""
+    """Return the plan as a line of JSON."""
     return json.dumps(asdict(plan), allow_nan=False)
 
 
 def decode_pair_plan(text: str) -> PairPlan:
-    """The plan in a text.
+    """Return the plan in a text.
 
     Raises:
-        PlanError: it is not a plan, or not one that can be followed.
+        PlanError: it is not a plan, or cannot be followed.
     """
     try:
         plan = PLAN.validate_json(text)
@@ -103,7 +103,7 @@ def decode_pair_plan(text: str) -> PairPlan:
 
 
 def wrong_work(work: PairWork) -> str:
-    """What makes no sense, in words; empty when all does."""
+    """Return why the work makes no sense, in words; empty when it does."""
     if work.size_bytes % 16:
         return f"{work.size_bytes} bytes are not a multiple of 16"
     if work.size_bytes > MOST_BYTES:
@@ -118,7 +118,7 @@ def wrong_work(work: PairWork) -> str:
 
 
 def measured_work(work: PairWork) -> RoundsWork:
-    """What of it decides the rates."""
+    """Return the parts of the work that decide the rates."""
     return RoundsWork(work.engine, work.ranks, work.size_bytes, dict(work.environment))
 
 

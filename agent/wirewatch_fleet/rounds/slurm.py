@@ -1,7 +1,7 @@
-"""Rounds on Slurm: one `srun` for each pair, as a job of its own, or as a step of the allocation we are in.
+"""Rounds on Slurm: an `srun` for each pair, as its own job or as a step of our allocation.
 
-`srun` brings the answers back by itself, so that no folder needs to be shared; a job array cannot say which
-two nodes each of its jobs gets (ADR 0066).
+`srun` returns the answers itself, so no folder needs to be shared. A job array cannot say which two nodes
+each of its jobs gets (ADR 0066).
 """
 
 import math
@@ -32,18 +32,18 @@ from wirewatch_fleet.rounds.plan import encode_pair_plan, pair_plan
 
 PLAN_VARIABLE = "WIREWATCH_PAIR_PLAN"
 ASK_SECONDS, HEAR_SECONDS, ANSWER_SECONDS = 3.0, 1.5, 20.0
-"""Seconds between two questions to the controller while a round runs; for an answer to one, in which
-no Ctrl-C is heard; for an answer between rounds."""
+"""Seconds between two questions to the controller in a round; for an answer to a question, deaf to Ctrl-C;
+for an answer between rounds."""
 GRACE_SECONDS = 10.0
-"""What srun waits longer than a campaign: it then gives up by itself, if the campaign is gone."""
+"""Extra seconds of srun beyond a campaign, after which it gives up if the campaign is gone."""
 PARTNER_SECONDS = 8
-"""Seconds that srun leaves one node of a pair to end, once the other has: it may wait for a dead one."""
+"""Seconds that srun allows a node of a pair to end after the other, as it may wait for a dead node."""
 END_SECONDS = 1.0
-"""Seconds that srun may take to end by itself once it is told to."""
+"""Seconds that srun may take to end after a request."""
 _PENDING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESV_DEL_HOLD", "REQUEUE_HOLD"})
 _IDLE, _RESERVED = frozenset({"idle"}), frozenset({"idle", "reserved", "maint"})
 _AWAY = frozenset({"down", "fail", "error", "unknown", "powered_down", "powering_down", "not_responding"})
-"""States of a node that runs nothing, also in an allocation."""
+"""States of a node that runs nothing, even in an allocation."""
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)*?:(\d{1,4})(?=[(,]|$)", re.ASCII)
 _FLAGS = {
     "*": "not responding",
@@ -58,7 +58,9 @@ _FORMAT = "--format=%N|%T|%G|%o"
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """Where jobs go; empty for Slurm's own default. `nodes`: host lists. `command`: wirewatch on the nodes.
+    """Destination of jobs; empty for Slurm's own default. `nodes`: host lists.
+
+    `command`: wirewatch on the nodes.
 
     `job`: the allocation in which the pairs are steps, "" to submit jobs. `port`: where pairs meet.
     """
@@ -76,7 +78,7 @@ class SlurmOptions:
 
 @dataclass(slots=True)
 class _PairStep:
-    """One srun: its pair, the name of its job, and how the controller last saw it."""
+    """An srun: its pair, the name of its job, and its last state at the controller."""
 
     first: str
     second: str
@@ -97,7 +99,10 @@ class _PairStep:
 
 @dataclass(slots=True)
 class SlurmRounds:
-    """The engine. `environment`: what srun and Slurm's other programs see, and by srun the jobs too."""
+    """The engine.
+
+    `environment`: variables for srun and Slurm's other programs, and through srun for the jobs.
+    """
 
     options: SlurmOptions
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -178,7 +183,7 @@ class SlurmRounds:
         ]  # fmt: skip
 
     def _meet(self, order: RoundOrder, place: int) -> str:
-        """Where a pair meets: at its first node, on one port where nodes have addresses of their own."""
+        """Return a pair's meeting point: its first node, on one port where nodes have their own addresses."""
         addresses = [self._address(first) for first, _ in order.pairs[: place + 1]]
         address = addresses.pop()
         port = self.options.port + addresses.count(address)
@@ -189,7 +194,7 @@ class SlurmRounds:
         return name if node is None else node.address
 
     def _ask(self, live: Sequence[_PairStep]) -> None:
-        """How the controller sees the jobs; one that does not answer now is asked again later."""
+        """Ask the controller about the jobs; a missing answer is asked for again later."""
         command = ["squeue", "--noheader", "--all", f"--name={','.join(one.name for one in live)}",
                    "--states=all", "--format=%j|%T|%r"]  # fmt: skip
         output = Programs(self.search, self._slurm()).run(command, HEAR_SECONDS)
@@ -203,7 +208,7 @@ class SlurmRounds:
             one.said = why
 
     def _wanted(self) -> tuple[str, ...]:
-        """The nodes that were named, or those of the reservation or allocation; none for a partition's."""
+        """Return the named nodes, or the reservation's or allocation's; none for a partition's."""
         if self.options.nodes:
             return self._named()
         try:
@@ -228,7 +233,7 @@ class SlurmRounds:
         return [*named, *([f"--partition={self.options.partition}"] if self.options.partition else [])]
 
     def _leafs(self) -> Mapping[str, str]:
-        """Leaf switches, or blocks, where Slurm knows its topology."""
+        """Return leaf switches, or blocks, where Slurm knows its topology."""
         output = Programs(self.search, self._slurm()).run(["scontrol", "show", "topology"], ANSWER_SECONDS)
         if isinstance(output, Absent) or output.status:
             return {}
@@ -254,7 +259,7 @@ class SlurmRounds:
         return flag or ("" if usable else word or "in no state")
 
     def _told(self, command: Sequence[str]) -> str:
-        """Raises RoundEngineError where Slurm does not answer."""
+        """Return a command's output. Raises RoundEngineError where Slurm does not answer."""
         output = Programs(self.search, self._slurm()).run(command, ANSWER_SECONDS)
         if isinstance(output, Absent):
             raise RoundEngineError(f"Slurm: {output}")
@@ -269,19 +274,19 @@ class SlurmRounds:
         return program
 
     def _slurm(self) -> dict[str, str]:
-        """What Slurm's programs need of the environment."""
+        """Return the environment of Slurm's programs."""
         conf = self.environment.get("SLURM_CONF", "")
         return {"SLURM_CONF": conf} if conf else {}
 
 
 def gpus_of(gres: str) -> int | None:
-    """`gpu:h200:8(S:0-1),nic:2` to 8; None where Slurm counts no GPUs."""
+    """Return the GPUs of a text: 8 for `gpu:h200:8(S:0-1),nic:2`; None where Slurm counts no GPUs."""
     counts = [int(one) for one in _GPUS.findall(gres)]
     return sum(counts) if counts else None
 
 
 def reason(errors: str, status: int) -> str:
-    """Why a program of Slurm's ended so: its first error, which the others follow from, or how it ended."""
+    """Return why a program of Slurm's ended: its first error, the cause of the rest, or its status."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     first = next((line for line in lines if "error:" in line), "")
     how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"

@@ -1,4 +1,4 @@
-"""A node as its owner describes it in a few letters (`8xH100+8xNDR`), or as NCCL's topology file has it."""
+"""A node as its owner describes it in short (`8xH100+8xNDR`), or as NCCL's topology file lists it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ from wirewatch_lab.study.topologyxml import (
 LANES = 16
 FEWEST, BRIDGED = 1, 2
 FOUR_WAY = "H200 NVL"
-"""The card of which a bridge joins two or four."""
+"""The card whose bridge joins two or four."""
 MOST_PORTS = 144
 THREE_BRIDGES = 12
 """Links of a card with all its bridges, where the chip has more."""
@@ -49,12 +49,12 @@ MESHED, CUBE = 4, 8
 _NICS = r"(\d{1,3}) ?x ?([a-z0-9]+)"
 _FORM = re.compile(rf"(\d{{1,3}}) ?x ?([^+]+?) ?(?:\+ ?(?:{_NICS}|([a-z0-9-]+)))?", re.ASCII | re.IGNORECASE)
 _DRIVER = "mlx5"
-"""The kernel's driver of every NIC with such a port by NVIDIA, after which it names them."""
+"""The kernel driver that names NVIDIA's NICs with such ports."""
 FORM = "give GPUs by number and product, and RDMA ports or a network, such as 8xH100+8xNDR or 8xH100+p5"
 
 
 class DescriptionError(Exception):
-    """A description that does not describe a node; one line for people."""
+    """The description names no node; the text is one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ PORTS: Mapping[str, PortKind] = {
     **{name: PortKind("InfiniBand", gb * 1e9 / 8, pcie) for name, (gb, pcie) in _INFINIBAND.items()},
     **{f"{gb}G": PortKind("Ethernet", gb * 1e9 / 8, pcie) for gb, pcie in _ETHERNET.items()},
 }
-"""InfiniBand's names, and Gb/s of Ethernet (RoCE), with the PCIe generation of the NICs that brought them:
-ConnectX-4 and 5 have 3, ConnectX-6 4, ConnectX-7 5, ConnectX-8 6 (NVIDIA's data sheets)."""
+"""InfiniBand's names, and Gb/s of Ethernet (RoCE), with the PCIe generation of their first NICs: ConnectX-4
+and 5 have 3, ConnectX-6 4, ConnectX-7 5, ConnectX-8 6 (NVIDIA's data sheets)."""
 
 
 _OTHER_FORM = "8xNDR, 8x400G for RoCE, or 2x100G:sockets"
@@ -88,9 +88,9 @@ _KINDS: Mapping[str, NetworkKind] = {
 
 
 def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
-    """The node, with `studies` as what was measured on it.
+    """Return the node, with `studies` as its measurements.
 
-    Raises DescriptionError: the text describes no node, or one that may be joined in several ways.
+    Raises DescriptionError: the text describes no node, or its GPUs may be joined in several ways.
     """
     found = _FORM.fullmatch(text.strip())
     if found is None:
@@ -119,7 +119,7 @@ def described(text: str, studies: Sequence[Study] = ()) -> AdvisedMachine:
 
 
 def network_of(name: str) -> NetworkProfile:
-    """The network of a name, such as `p5` or `8xNDR`. Raises DescriptionError: there is none."""
+    """Return the network of a name, such as `p5` or `8xNDR`. Raises DescriptionError: the name is unknown."""
     found = next((one for one in PROFILES if one.name == name.lower()), None)
     if found is not None:
         return found
@@ -133,7 +133,7 @@ def network_of(name: str) -> NetworkProfile:
 
 
 def group_of(count: int, product: GpuProduct) -> Group:
-    """So many GPUs of a node, as the product joins them. Raises DescriptionError: that may differ."""
+    """Return so many GPUs, joined as in the product. Raises DescriptionError: this is ambiguous."""
     place = Place("", "", (), None)
     gpus = tuple(GpuPart(f"gpu-{n}", n, product.name, place) for n in range(count))
     kind, links = _wires(count, product)
@@ -142,7 +142,7 @@ def group_of(count: int, product: GpuProduct) -> Group:
 
 
 def _wires(count: int, product: GpuProduct) -> tuple[WireKind, int]:
-    """What joins all of them, and how many links of each lead there."""
+    """Return the wires that join all GPUs, and how many links of each lead there."""
     wires = nvlink_product(product.name)
     if wires is None or count == FEWEST:
         return WireKind.PCIE, 0
@@ -179,7 +179,7 @@ def _ports(count: int, name: str, gpus: int, product: GpuProduct) -> tuple[RdmaP
 
 
 def _short(product: GpuProduct) -> str:
-    """What people call it: the name without maker, memory and slot."""
+    """Return the common name, without maker, memory and slot."""
     words = re.sub(r"NVIDIA|Tesla|GeForce|Generation|Blackwell Server Edition", "", product.name)
     return re.split(r"[- ](?:\d\dGB|SXM|480GB)", words.strip())[0].strip()
 
@@ -191,7 +191,7 @@ _MOST_LINKS = 64
 
 
 def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -> AdvisedMachine:
-    """The machine; GPUs go by their PCI addresses, and so do NICs whose names the file does not have."""
+    """Return the machine, with PCI addresses as names of GPUs, and of NICs without names in the file."""
     numbers = _numbers(found.gpus)
     gpus = in_order(
         GpuPart(gpu.place.address, number, "", _place(gpu.place))
@@ -229,13 +229,13 @@ def machine_of(found: NcclTopology, name: str, measured: Sequence[Study] = ()) -
 
 
 def conditions_of(topology: Topology) -> tuple[Conditions, ...]:
-    """The wires of a node and of its islands; of one GPU alone it is the node without any."""
+    """Return the wires of a node and of its islands; a single GPU has the node without wires."""
     lone = (Group(topology.gpus, WireKind.PCIE, (0,), whole=True),) if len(topology.gpus) == 1 else ()
     return tuple(map(Conditions, lone or groups(topology, islands(topology))))
 
 
 def _numbers(gpus: Sequence[XmlGpu]) -> Sequence[int]:
-    """NVML's numbers where each GPU has one of its own, else the order of the file."""
+    """Return NVML's numbers where every GPU has its own, else the order of the file."""
     given = [gpu.dev for gpu in gpus if gpu.dev is not None]
     return given if len(set(given)) == len(gpus) else range(len(gpus))
 
@@ -245,7 +245,7 @@ def _place(place: XmlPlace) -> Place:
 
 
 def _links_by_peer(gpu: XmlGpu, known: "dict[str, XmlGpu]") -> Sequence[NvlinkWires]:
-    """Links by peer; NCCL's file has no numbers of links."""
+    """Return links by peer; NCCL's file does not number links."""
     found, first = [], 0
     for peer, count in gpu.nvlinks.items():
         if peer in known or ":" not in peer:

@@ -1,4 +1,4 @@
-"""The machine that advice is about: its wires, and what was measured on it."""
+"""The machine that advice is about: its wires and measurements."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,10 @@ DESCRIBED = Absent(Why.MISSING, "it was described, not read")
 class AdvisedMachine:
     """A node, live, recorded or described.
 
-    `of` names it for people. `topology` is Absent for one that was only described. `conditions`: first the
-    whole node, with its RDMA ports where they are known, then each NVLink island of several. `measured`: what
-    was measured on it, the most trusted first. `locality`: RDMA ports and processors near its GPUs.
-    `network`: what joins it to others, where that was named.
+    `of` names it for people. `topology` is Absent for a machine that was only described. `conditions`: first
+    the whole node, with its known RDMA ports, then each of several NVLink islands. `measured`: its
+    measurements, the most trusted first. `locality`: RDMA ports and processors near its GPUs. `network`: the
+    network between machines, where named.
     """
 
     of: str
@@ -31,10 +31,10 @@ class AdvisedMachine:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it has, 1 where none is known."""
+        """Return the number of GPUs, 1 where none is known."""
         return max((one.group.ranks for one in self.conditions), default=1)
 
     def group(self, ranks: int) -> Conditions | None:
-        """Return the best wires that so many GPUs have: an island's, else the node's; None for fewer GPUs."""
+        """Return the best wires of so many GPUs: an island's, else the node's; None for fewer GPUs."""
         fitting = [one for one in self.conditions if one.group.ranks >= ranks]
         return min(fitting, key=lambda one: (one.group.whole, one.group.ranks), default=None)

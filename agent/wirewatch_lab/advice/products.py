@@ -1,7 +1,7 @@
-"""What a GPU of each product has beside its links: memory, its rate, arithmetic, PCIe, and NVLink's reach.
+"""Properties of GPU products beside their links: memory and its rate, arithmetic, PCIe, NVLink's reach.
 
-The products are rows of products.toml, with their source. Their GB are taken as 10^9 bytes; of HBM the driver
-shows up to 7 % more (H200: 143,771 MiB). `nvlink_product` of core.topology has the links.
+The products and their sources are rows of products.toml. Their GB count as 10^9 bytes; of HBM the driver
+shows up to 7 % more (H200: 143,771 MiB). `nvlink_product` of core.topology describes the links.
 """
 
 import re
@@ -19,11 +19,11 @@ GIGA, TERA = 1e9, 1e12
 
 @dataclass(frozen=True, slots=True)
 class GpuProduct:
-    """A product; `name` as NVML gives it, `pattern` finds it in that and in what people write.
+    """A GPU product. `name` is NVML's; `pattern` finds it in NVML's names and in people's.
 
     `memory` in bytes, `memory_rate` in bytes per second, `arithmetic` in BF16 operations per second (FP16
-    before Ampere). `pcie`: generation of its 16 lanes. `domain`: the most GPUs that one NVLink switch fabric
-    joins, 2 for cards with bridges, 1 without NVLink.
+    before Ampere). `pcie`: generation of its 16 lanes. `domain`: the most GPUs in an NVLink switch fabric, 2
+    for cards with bridges, 1 without NVLink.
     """
 
     name: str
@@ -41,19 +41,19 @@ def _product(name: str, row: Sequence[Any]) -> GpuProduct:
 
 
 PRODUCTS = tuple(starmap(_product, rows(__package__, "products.toml").items()))
-"""In the order of the file: the first whose pattern fits a name counts."""
+"""Products in the order of the file: the first match counts."""
 SOURCE = "NVIDIA's data sheet of the product, dense arithmetic"
 _MAKER = re.compile(r"\b(NVIDIA|TESLA|GEFORCE|QUADRO|DGX|HGX)\b")
 _GIGABYTES = re.compile(r"\b(\d{2,3})G(B\b|\b)")
 _GRACE = 480
-"""GB of the processor's memory, which the name of a GH200 has."""
+"""GB of the processor's memory in the name of a GH200."""
 _DECORATION = r"( SXM\d?| \d{2,3}GB| HBM\d?E?| AC| 480GB| 144G| SERVER EDITION| BLACKWELL| GENERATION)*"
 
 
 def gpu_product(name: str) -> GpuProduct | None:
-    """The product of a name, as NVML gives it or as people write it, such as `h100-sxm`; None for others.
+    """Return the product of a name from NVML or people, such as `h100-sxm`; None for others.
 
-    A name with another memory than the product's, such as `H20-141GB`, is the product with that memory.
+    A name with another memory size, such as `H20-141GB`, gives the product with that memory.
     """
     plain = " ".join(_MAKER.sub(" ", re.sub(r"[-_]", " ", name.upper())).split())
     known = next((one for one in PRODUCTS if re.fullmatch(one.pattern + _DECORATION, plain)), None)
@@ -66,13 +66,13 @@ def gpu_product(name: str) -> GpuProduct | None:
 
 
 def gpu_names(machine: AdvisedMachine) -> tuple[str, ...]:
-    """Names of the machine's GPUs as NVML gives them; of one that was described, those that it would give."""
+    """Return NVML's names of the machine's GPUs; for a described machine, the names that NVML would give."""
     if machine.conditions:
         return tuple(gpu.name for gpu in machine.conditions[0].group.gpus)
     return () if isinstance(machine.topology, Absent) else tuple(gpu.name for gpu in machine.topology.gpus)
 
 
 def product_of(machine: AdvisedMachine) -> GpuProduct | None:
-    """The product of all its GPUs; None where they differ, or it is not listed."""
+    """Return the product of all its GPUs; None where they differ, or where it is not listed."""
     found = {gpu_product(name) for name in gpu_names(machine)}
     return found.pop() if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""Tables of the advice: files of TOML beside the modules that read them."""
+"""Tables of the advice: TOML files beside the modules that read them."""
 
 import tomllib
 from collections.abc import Mapping

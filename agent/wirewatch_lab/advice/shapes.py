@@ -1,22 +1,22 @@
-"""Transformers by their published shapes: parameters, memory, and what parallelism has to send."""
+"""Transformers by their published shapes: parameters, memory, and the traffic of parallelism."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 TRAINING_BYTES = 16
-"""Bytes a parameter with Adam in mixed precision: weights and gradients in 16 bits, master weights and two
+"""Bytes of a parameter with Adam in mixed precision: weights and gradients in 16 bits, master weights and two
 moments in 32."""
 WIDTHS: Mapping[str, float] = {
     "float32": 4, "bfloat16": 2, "float16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
 }  # fmt: skip
 """Bytes of a weight."""
 NARROWEST = 2
-"""Bytes of an activation, key or value at least: engines add up partial sums in 16 bits, and keep keys and
+"""Least bytes of an activation, key or value. Engines add up partial sums in 16 bits, and keep keys and
 values so, unless the cache is quantised too."""
 TRAINED = ("float32", "bfloat16", "float16", "fp8")
-"""Of these, what gradients are made of."""
+"""Number formats of gradients."""
 OPTIONS = "the options"
-"""Source of a shape that no page has."""
+"""Source of a shape from options, not from a page."""
 HEAD = 128
 """Width of an attention head where only the hidden size is known, as in all of `SHAPES`."""
 
@@ -47,25 +47,25 @@ class ModelShape:
 
     @property
     def head_width(self) -> int:
-        """Width of one attention head."""
+        """Return the width of an attention head."""
         return self.head or self.hidden // self.heads
 
     @property
     def expert(self) -> int:
-        """Parameters of one feed-forward network: three matrices, gate, up and down."""
+        """Return parameters of a feed-forward network: three matrices, gate, up and down."""
         return 3 * self.hidden * self.feed_forward
 
     def counted(self) -> int:
-        """Parameters that follow from the shape: matrices, norms, embeddings and the output matrix."""
+        """Return parameters that follow from the shape: matrices, norms, embeddings and the output matrix."""
         attention = 2 * self.hidden * self.head_width * (self.heads + self.kv_heads)
         router = self.hidden * self.experts
         layer = attention + router + self.expert * max(1, self.experts) + 2 * self.hidden + self.more
         return self.layers * layer + 2 * self.vocabulary * self.hidden + self.hidden
 
     def read(self, tokens: float) -> float:
-        """Parameters that a forward pass over so many tokens reads, by expectation over equal experts.
+        """Return parameters that a forward pass over so many tokens reads, by expectation over equal experts.
 
-        The input embedding is looked up, not read; of experts, those that a token takes.
+        A pass looks up the input embedding without reading it, and reads only the experts that a token takes.
         """
         rest = self.parameters - self.vocabulary * self.hidden
         if not self.experts:
@@ -74,20 +74,20 @@ class ModelShape:
         return rest - self.layers * missed * self.expert
 
     def worked(self) -> float:
-        """Parameters that one token is multiplied with: all but the embedding and the experts not taken."""
+        """Return parameters that multiply a token: all except the embedding and the unused experts."""
         return self.read(1)
 
     def cached(self, width: float) -> float:
-        """Bytes of keys and values that one token leaves in memory, over all layers."""
+        """Return bytes of a token's keys and values, over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_width * width
 
     def message(self, tokens: float, width: float) -> float:
-        """Bytes of one tensor-parallel all-reduce: the hidden state of so many tokens."""
+        """Return bytes of a tensor-parallel all-reduce: the hidden state of so many tokens."""
         return tokens * self.hidden * width
 
 
 REDUCTIONS = 2
-"""All-reduces of a layer in a forward pass of tensor parallelism: after attention, and after the feed-forward
+"""All-reduces of a layer in a tensor-parallel forward pass: after attention, and after the feed-forward
 network (Megatron-LM, arXiv:1909.08053, section 3)."""
 _CONFIG = "config.json of {} on Hugging Face"
 
@@ -126,16 +126,17 @@ SHAPES: tuple[ModelShape, ...] = (
         _CONFIG.format("Qwen/Qwen3-235B-A22B"), experts=128, active=8, head=128, more=2 * 128,
     ),
 )  # fmt: skip
-"""Counts are those of the published weights, and `ModelShape.counted` gives each of them exactly."""
+"""Counts are from the published weights, and `ModelShape.counted` gives each count exactly."""
 
 
 def plain_shape(
     layers: int, hidden: int, parameters: float, kv_heads: int | None, experts: int, active: int
 ) -> ModelShape:
-    """A model of which a few numbers are known.
+    """Return a model from a few known numbers.
 
-    Without layers or a hidden size its parameters alone are known. Heads are 128 wide, each with keys and
-    values of its own unless `kv_heads` says otherwise. The feed-forward network has what attention leaves.
+    Without layers or a hidden size, only its parameters are known. Heads are 128 wide, each with its own keys
+    and values unless `kv_heads` says otherwise. The feed-forward network gets the parameters that attention
+    leaves.
     """
     if not layers or not hidden:
         return ModelShape("as given", 0, 0, 1, 1, 0, 0, parameters, OPTIONS)

@@ -1,4 +1,4 @@
-"""Text that a shell, a launcher or the kernel reads as one word."""
+"""Text that a shell, a launcher or the kernel reads as a single word."""
 
 import re
 import shlex
@@ -8,13 +8,13 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+-]+", re.ASCII)
 
 
 def quoted(text: str) -> str:
-    """The text as one word of bash, whatever is in it; quoted wherever a reader could be in doubt."""
+    """Return the text as a single word of bash, quoted where needed."""
     plain = bool(_PLAIN.fullmatch(text)) and not text.startswith("-")
     return text if plain else f"'{text}'" if "'" not in text else shlex.quote(text)
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as the kernel and launchers list them: `0-3,6`."""
+    """Return numbers in the list format of the kernel and launchers: `0-3,6`."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and number == runs[-1][1] + 1:

@@ -26,7 +26,7 @@ from wirewatch_lab.study.summary import setting, span, title
 HEAD = 256
 """Bytes in which a sweep.json names its schema."""
 SPREAD = 2
-"""Repeats that show a spread."""
+"""Repeats needed to show a spread."""
 PARTS = (*(one.value for one in Regime), comparing.ALL_SIZES)
 
 
@@ -55,7 +55,7 @@ def compare(
 
 
 def read_study(path: Path) -> Study:
-    """Read a sweep's folder or sweep.json, or output of nccl-tests. Raises UsageError: there is none."""
+    """Read a sweep's folder or sweep.json, or output of nccl-tests. Raises UsageError: there is no study."""
     try:
         if path.is_dir() or _is_ours(path):
             return read_sweep(path)
@@ -72,7 +72,7 @@ def read_study(path: Path) -> Study:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether the file begins as a sweep.json does."""
+    """Return whether the file begins like a sweep.json."""
     try:
         with path.open("rb") as file:
             return b'"wirewatch.sweep/' in file.read(HEAD)
@@ -83,7 +83,7 @@ def _is_ours(path: Path) -> bool:
 def print_comparison(
     a: Study, b: Study, least_speed: float | None, *, as_json: bool, explain: bool
 ) -> int:  # fmt: skip
-    """Print it and return the exit code; `least_speed`: the share of A's that B must keep."""
+    """Print it; return the exit code. `least_speed`: the share of A's speed that B must keep."""
     made = comparing.compare(a, b)
     if as_json:
         click.echo(comparing.COMPARISON.dump_json(made, indent=1).decode())
@@ -93,7 +93,7 @@ def print_comparison(
 
 
 def comparison_text(made: comparing.Comparison, least_speed: float | None = None) -> str:
-    """Return the text of a comparison: the result first, then what else is different and what changed."""
+    """Return the text of a comparison: the result, then other differences and changes."""
     return written(
         "compare.j2", made, least_speed=least_speed,
         verdict=HEALTH_NAMES[comparing.health(made, least_speed)],
@@ -136,7 +136,7 @@ def _cell(part: comparing.PartChange) -> str:
 
 
 def _unlike(curve: comparing.CurveChange) -> Iterator[comparing.PartChange]:
-    """Yield the sizes that did not change as those around them did, which the table does not show."""
+    """Yield sizes that changed differently from their neighbours, which the table does not show."""
     for point in curve.points:
         where = regime(point.first_bytes)
         around = [one.speed for one in curve.points if regime(one.first_bytes) is where]

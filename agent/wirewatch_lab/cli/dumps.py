@@ -1,4 +1,4 @@
-"""`wirewatch parse DUMPS`: what dumps of PyTorch's Flight Recorder show."""
+"""`wirewatch parse DUMPS`: judge dumps of PyTorch's Flight Recorder."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from wirewatch_lab.study.flightjudge import FLIGHT, FlightDocument, FlightJudge
 _MOST_FILES = 100_000
 _HEAD = 1 << 16
 _SHOWN = 64
-"""Ranks and groups that people are shown."""
+"""Ranks and groups in the text."""
 
 
 def are_dumps(names: Sequence[str]) -> bool:
-    """Tell whether these are dumps: a folder, or files of which one begins like a dump."""
+    """Return whether these are dumps: a folder, or files of which some begin like a dump."""
     found = [Path(name) for name in names if name != "-"]
     if len(names) > 1 and not all(path.exists() for path in found):
         return True
@@ -29,7 +29,7 @@ def are_dumps(names: Sequence[str]) -> bool:
 
 
 def judge_dumps(names: Sequence[str], *, as_json: bool, explain: bool) -> int:
-    """Print what the dumps show; the exit code. Raises UsageError: none of the files is a dump."""
+    """Print the findings of the dumps; return the exit code. Raises UsageError: no file is a dump."""
     dumps: dict[int, RankDump] = {}
     not_read: list[str] = []
     for path, root in _files(names):
@@ -54,7 +54,7 @@ def judge_dumps(names: Sequence[str], *, as_json: bool, explain: bool) -> int:
 
 
 def dumps_text(document: FlightDocument) -> str:
-    """Return the verdict, then everything that it stands on."""
+    """Return the verdict, then its evidence."""
     header = ("rank", "host", "GPU", "calls", "waits in", "line of the job")
     rows = [
         (
@@ -74,9 +74,9 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _files(names: Sequence[str]) -> Iterator[tuple[Path, Path]]:
-    """Each file and the folder that was given; of a folder those that begin like a dump.
+    """Yield each file with the given folder; from a folder, only files that begin like a dump.
 
-    Raises UsageError: a name is neither.
+    Raises UsageError: a name is neither file nor folder.
     """
     for name in names:
         path = Path(name)
@@ -90,7 +90,7 @@ def _files(names: Sequence[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def _begins(path: Path) -> bool:
-    """Tell whether a file begins like a dump; one that cannot be read may do so."""
+    """Return whether a file begins like a dump; an unreadable file counts as a dump."""
     try:
         return looks_like_dump(_read(path, _HEAD))
     except OSError:

@@ -1,4 +1,4 @@
-"""Options that name many values at once, as a sweep takes them: words, sizes, numbers of GPUs, settings."""
+"""Options that name many values at once for a sweep: words, sizes, numbers of GPUs, settings."""
 
 import re
 
@@ -11,11 +11,11 @@ from wirewatch_lab.study.grid import powers
 MOST_RANKS = 1024
 _SETTING = re.compile(r"(NCCL_[A-Z0-9_]+)=(.*)", re.ASCII)
 _OPTIONS = {"NCCL_ALGO": "--algorithm", "NCCL_PROTO": "--protocol"}
-"""Settings that have an option of their own."""
+"""Settings with their own option."""
 
 
 class Words(click.ParamType[tuple[str, ...]]):
-    """Some of a few words, separated by commas, in any case of letters."""
+    """Words from a fixed list, separated by commas, in upper or lower case."""
 
     name = "list"
 
@@ -74,7 +74,7 @@ class Numbers(click.ParamType[tuple[int, ...]]):
 
 
 class Varied(click.ParamType[tuple[str, tuple[str, ...]]]):
-    """A setting of NCCL with the values that it shall have in turn; an empty one leaves it as it is found."""
+    """An NCCL setting with the values to try in turn; an empty value leaves the setting unchanged."""
 
     name = "setting"
 

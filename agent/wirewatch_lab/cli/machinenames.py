@@ -1,4 +1,4 @@
-"""How all commands of the lab name a machine: by a description, a file, a recording, or `here`."""
+"""How all lab commands name a machine: a description, a file, a recording, or `here`."""
 
 import re
 from collections.abc import Callable
@@ -8,12 +8,12 @@ import click
 
 HERE = "here"
 MACHINE = {"--topology": "--machine"}
-"""What the option was called before."""
+"""Former names of the option."""
 _DESCRIPTION = re.compile(r"\s*\d+\s*x", re.ASCII | re.IGNORECASE)
 
 
 def named_machine(text: str | None) -> tuple[str | None, str | None]:
-    """Return what --machine names: a recording, a file or HERE; or else a description."""
+    """Return the target of --machine: a recording, file or HERE; else a description."""
     from wirewatch.cli.topologies import is_recording
 
     if text is None:
@@ -23,7 +23,7 @@ def named_machine(text: str | None) -> tuple[str | None, str | None]:
 
 
 def machine_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --machine, the same in all commands: `named_machine` says what it may be."""
+    """Add --machine, which is the same in all commands; see `named_machine` for its values."""
     return click.option(
         "--machine", metavar="MACHINE",
         help="A description (8xH100, 8xH100+8xNDR, 8xH100+p5, 4xL40S+2x100G, 72xGB200), a document of "

@@ -1,4 +1,4 @@
-"""`wirewatch parse`: what others measured, read and judged."""
+"""`wirewatch parse`: read and judge other tools' measurements."""
 
 import math
 import time
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
     from wirewatch.core.ports import Hardware
 
 _HEAD = 1 << 16
-"""Bytes in which a file shows that it is no text."""
+"""Bytes in which a file shows that it is not text."""
 _DUMPS = "dumps of the Flight Recorder"
 _OF_A_NODE = "--json, --explain, --machine here, --config, --replay and --overlay"
 _ROWS = 2000
-"""Rows that people are shown."""
+"""Rows in the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The node that something is compared with: this one, or a recording."""
+    """The node to compare with: the local node, or a recording."""
 
     config_file: Path | None
     replay: str | None
@@ -67,12 +67,12 @@ class Node:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Return the name for people."""
         return f"recording {self.replay}" if self.replay else "this node"
 
     @contextmanager
     def hardware(self) -> "Iterator[tuple[Config, Hardware]]":
-        """Its configuration and its ports."""
+        """Yield its configuration and its ports."""
         from wirewatch.catalogue import discover
         from wirewatch.cli.hardware import live, replayed
         from wirewatch.config import load
@@ -87,7 +87,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What was read, and the ratio to judge it by."""
+    """The parsed input, and the ratio that judges it."""
 
     source: str
     reader: Reader
@@ -98,7 +98,7 @@ class Parsed:
 
 
 def settings(_context: click.Context, option: click.Parameter, value: Sequence[str]) -> dict[str, str]:
-    """A callback that takes NCCL_NAME=VALUE, several times. Raises BadParameter: it is something else."""
+    """Read repeated NCCL_NAME=VALUE (click callback). Raises BadParameter: another form."""
     found = {}
     for text in value:
         name, equals, worth = text.partition("=")
@@ -187,7 +187,7 @@ def parse(
 
 
 def _no_use(what: str, options: str, *given: object) -> None:
-    """Raise UsageError: of other options, for which such a file has no use, one is given."""
+    """Raise UsageError where an option is given that this kind of file cannot use."""
     if any(given):
         raise click.UsageError(f"{what} take no option but {options}")
 
@@ -195,17 +195,17 @@ def _no_use(what: str, options: str, *given: object) -> None:
 def _node(
     topology: str | None, config_file: Path | None, replay: str | None, overlays: Sequence[str]
 ) -> Node:
-    """The node of the options. Raises UsageError: they do not go together."""
+    """Return the node that the options choose. Raises UsageError: the options conflict."""
     if (replay or config_file) and topology not in {None, HERE}:
         raise click.UsageError("--config, --replay and --overlay are about this node: leave --machine out")
     return Node(config_file, replay, tuple(overlays))
 
 
 def read_output(names: Sequence[str], reader: Reader) -> tuple[LogSummary | NcclTopology | NcclGraphs, str]:
-    """Read all of some files, one after the other; of several a topology file names the NICs of the others.
+    """Read files one after the other; a topology file among them names the NICs of the others.
 
-    Returns also the name of the topology file, empty for none. Raises UsageError: a file cannot be read, or
-    they hold nothing that is known here.
+    Also return the name of the topology file, empty for none. Raises UsageError: a file cannot be read, or
+    has no known content.
     """
     texts: list[tuple[str, BinaryIO]] = []
     machine: NcclTopology | NcclGraphs | None = None
@@ -244,20 +244,20 @@ def read_output(names: Sequence[str], reader: Reader) -> tuple[LogSummary | Nccl
 
 
 def _begun(reader: Reader, topology: str) -> str:
-    """Each text with its first line as all lines are counted, and the topology file."""
+    """Return each text with its first line in the count of all lines, and the topology file."""
     begun = zip(reader.places.names, reader.places.firsts, strict=True)
     texts = [f"{name} from line {read}" for name, read in begun]
     return ", ".join([*texts, topology] if topology else texts)
 
 
 def _placement(reader: Reader) -> dict[int, str]:
-    """The host of each rank by the first table, if its header names all of them."""
+    """Return the host of each rank by the first table, if its header names all hosts."""
     whole = (run.communicator for run in reader.runs if run.listed)
     return {device.rank: device.host for device in next(whole, ())}
 
 
 def _buses(reader: Reader) -> dict[str, set[str]]:
-    """PCI addresses of each host's GPUs by headers of tables that have them whole."""
+    """Return each host's GPU PCI addresses, from table headers with full addresses."""
     found: dict[str, set[str]] = {}
     for one in (one for run in reader.runs for one in run.communicator):
         if address := normal_pci(one.bus_id):
@@ -276,7 +276,7 @@ def _nothing(reader: Reader) -> str:
 
 
 def _name(grounds: RunGrounds, topology: str | None, described: str | None, network: str | None) -> None:
-    """Add what options name. Raises UsageError: they name nothing that is known, or two machines."""
+    """Add the machine and network that options name. Raises UsageError: an unknown name, or two machines."""
     from wirewatch.cli.topologies import of_name
     from wirewatch_lab.cli.advise.machines import ChosenMachine
 
@@ -294,7 +294,7 @@ def _name(grounds: RunGrounds, topology: str | None, described: str | None, netw
 
 @contextmanager
 def _here(node: Node, environment: Mapping[str, str]) -> Iterator[NodeGround]:
-    """Conditions of this node's GPUs, as a probe of them would have them."""
+    """Yield the conditions of this node's GPUs, as a probe of them finds them."""
     from wirewatch.collectors.topology import read_topology
     from wirewatch.config import expectations
     from wirewatch.probe.setup import read_scene
@@ -356,7 +356,7 @@ def _topology_file(
 
 
 def _judged(parsed_file: Parsed, basis: BasisOf) -> Iterator[judge.JudgedRun]:
-    """Each run, which is dropped when it was judged. Raises UsageError: a run has too many different rows."""
+    """Yield and drop each judged run. Raises UsageError: too many different rows in a run."""
     left = parsed_file.reader.runs[::-1]
     parsed_file.reader.runs.clear()
     while left:
@@ -426,9 +426,9 @@ def _plot(path: Path | None, source: str, runs: Sequence[BenchmarkRun], grounds:
 
 
 _RUNS = 50
-"""Runs that people are shown."""
+"""Runs in the text."""
 _ONE_RATE = 0.9
-"""The share of the best from which what is expected is said as one rate."""
+"""Above this share of the best, the expected range is printed as one rate."""
 _HEADER = (
     "size", "type", "us", "busbw GB/s", "ratio", "in place us", "busbw GB/s", "ratio", "expected", "wrong"
 )  # fmt: skip
@@ -436,9 +436,9 @@ _HEADER = (
 
 @dataclass(slots=True)
 class Tally:
-    """What all runs have in common to say: how many things are wrong and the first of them, slow sizes last.
+    """Common result of all runs: how many faults, and the first fault, with slow sizes last.
 
-    `lowest`: ratio of the row that is nearest to its limit, and what to say of it.
+    `lowest`: ratio of the row nearest to its limit, and its text.
     """
 
     runs: int = 0
@@ -451,7 +451,7 @@ class Tally:
     bad: ClassVar[frozenset[Health]] = frozenset({Health.DEGRADED, Health.FAILED})
 
     def add(self, judged: judge.JudgedRun) -> None:
-        """Take a run."""
+        """Add a run."""
         self.runs += 1
         self.healths.add(judged.health)
         self.checked |= judged.checked
@@ -465,7 +465,7 @@ class Tally:
             self.lowest = min(self.lowest, (one.ratio, _lowest(judged.run.op, one)))
 
     def why(self, health: Health, reader: Reader, log: LogSummary) -> str:
-        """A verdict in one line, with what it leaves out."""
+        """Return a verdict in one line, with its limits."""
         self._count(Health.FAILED, reader.failures)
         missed = reader.not_understood
         parts = [self._why(health, log)]
@@ -491,7 +491,7 @@ class Tally:
 
 
 def _lowest(op: str, one: judge.JudgedSize) -> str:
-    """The row in words, beside a range where the ways in which its ranks may be joined differ."""
+    """Return the row in words, with a range where its ranks may be joined in different ways."""
     best, what = one.expected.busbw, f"{op} of {words.size(one.point.size_bytes)}"
     if not one.least or one.least > _ONE_RATE * best:
         return f"the lowest is {words.percent(one.ratio)} of what is expected, {what}"
@@ -500,7 +500,7 @@ def _lowest(op: str, one: judge.JudgedSize) -> str:
 
 
 def parse_text(document: parsed.ParseDocument, places: SourceLines, *, explain: bool) -> str:
-    """Return what decides, in at most fifteen lines; `explain`: all of it, with each row and what follows."""
+    """Return the deciding facts, up to 15 lines. `explain`: all, with each row and what follows."""
     log = document.nccl_log
     beside = bool(document.runs or document.failures)
     losses = {

@@ -69,19 +69,19 @@ SWITCH = {"on": True, "off": False}
 _COMPARING = frozenset({"compare", "fail_under", "as_json", "explain"})
 
 STEPS = 1000
-"""Of the bar, a second."""
+"""Steps of the progress bar for each second."""
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 class Wish(NamedTuple):
-    """What a new sweep shall measure, and the seed of its order."""
+    """The plan of a new sweep, and the seed of its order."""
 
     options: SweepOptions
     seed: int
 
 
 class Allowed(NamedTuple):
-    """What the gate gave."""
+    """The GPUs that the gate allowed."""
 
     hardware: Hardware
     order: Order
@@ -177,7 +177,7 @@ def sweep(
 
 
 def _ended(folder: Path, work: Callable[[], int]) -> int:
-    """The exit code of work on a folder. Raises UsageError: the folder holds no sweep that can be used."""
+    """Return the exit code of work on a folder. Raises UsageError: the folder has no usable sweep."""
     try:
         return work()
     except RecordsError as error:
@@ -191,7 +191,7 @@ def _compare(
     context: click.Context, paths: tuple[Path, Path], fail_under: float | None, *, as_json: bool,
     explain: bool,
 ) -> NoReturn:  # fmt: skip
-    """Compare and end. Raises UsageError: an option that measures is there too."""
+    """Compare two studies and exit. Raises UsageError: a measuring option is also given."""
     others = [name for name in context.params if name not in _COMPARING and _is_given(context, name)]
     if others:
         raise click.UsageError(f"--compare measures nothing: without --{_option(others[0])}")
@@ -207,9 +207,9 @@ def _option(parameter: str) -> str:
 def _one_folder(
     context: click.Context, out: Path | None, resume: Path | None, export: Path | None, replay: str | None
 ) -> Path:
-    """The folder, of the one of three options that says what to do.
+    """Return the folder from the option, among three, that chooses the work.
 
-    Raises UsageError: none or several of them, or others that do not go with it.
+    Raises UsageError: none or several of the three, or options that conflict with the choice.
     """
     if replay is not None:
         raise click.UsageError("a recording has no GPUs to measure: a sweep cannot be replayed")
@@ -229,7 +229,7 @@ def _is_given(context: click.Context, name: str) -> bool:
 
 
 def _measure(folder: Path, wish: Wish | None, config_file: Path | None, owner: str | None) -> int:
-    """Begin a sweep, or go on with one; returns the exit code."""
+    """Begin or resume a sweep; return the exit code."""
     config, _ = load(config_file, discover())
     if config.probe.prober:
         raise click.UsageError("[probe] prober: another container probes here, and a sweep must run in it")
@@ -244,7 +244,7 @@ def _measure(folder: Path, wish: Wish | None, config_file: Path | None, owner: s
 
 
 def _unfinished(end: SweepEnd, file: SweepFile, folder: Path) -> int:
-    """What is there, and how to go on; returns the exit code."""
+    """Print the present results and how to resume; return the exit code."""
     click.echo(f"wirewatch: {end.why}", err=True)
     if file.begun:
         done, all_ = len(file.records.measured), sum(1 for _ in keys(file.records.header))
@@ -253,7 +253,7 @@ def _unfinished(end: SweepEnd, file: SweepFile, folder: Path) -> int:
 
 
 def _finish(records: Records, folder: Path) -> int:
-    """Write the results and print them; returns the exit code."""
+    """Write and print the results; return the exit code."""
     study = export(records, folder)
     files = [CSV, JSON]
     try:
@@ -272,10 +272,10 @@ def _finish(records: Records, folder: Path) -> int:
 
 
 def measure(config: Config, file: SweepFile, wish: Wish | None, owner: str | None) -> SweepEnd | None:
-    """Begin the sweep of a wish, or go on with that of the file.
+    """Begin the sweep of a wish, or resume the sweep in the file.
 
-    None, and the reason printed as of a probe, where the GPUs may not be had. Raises UsageError: there is
-    nothing to measure, or this is not the machine of the sweep. Raises OSError: the file cannot be written.
+    None, with the reason printed as for a probe, where the GPUs are not allowed. Raises UsageError: there is
+    nothing to measure, or the sweep belongs to another machine. Raises OSError: the file cannot be written.
     """
     options = wish.options if wish else file.records.header.options
     with _permitted(config, options, owner) as allowed:
@@ -284,7 +284,7 @@ def measure(config: Config, file: SweepFile, wish: Wish | None, owner: str | Non
 
 @contextmanager
 def _permitted(config: Config, options: SweepOptions, owner: str | None) -> Iterator[Allowed | None]:
-    """The GPUs while the lock of probes is held."""
+    """Yield the GPUs while holding the probe lock."""
     remove_left_folders()
     engine = options.engine or config.probe.engine
     ranks = max(options.ranks, default=config.probe.ranks)
@@ -305,7 +305,7 @@ def _permitted(config: Config, options: SweepOptions, owner: str | None) -> Iter
 
 
 def _run(config: Config, allowed: Allowed, file: SweepFile, wish: Wish | None) -> SweepEnd:
-    """From a first worker, which shows what is here, to the end of the last one."""
+    """Run from the first worker, which detects the machine's means, to the last."""
     ended: list[str] = []
 
     def stop() -> str | None:
@@ -330,7 +330,7 @@ def _run(config: Config, allowed: Allowed, file: SweepFile, wish: Wish | None) -
 def _header(
     config: Config, allowed: Allowed, scouted: Probed, here: dict[str, str], wish: Wish
 ) -> SweepHeader:
-    """Raises UsageError when nothing of what was asked for exists here."""
+    """Return the header. Raises UsageError when nothing requested exists here."""
     options = replace(wish.options, engine=allowed.order.plan.engine)
     reserve = config.probe.free_bytes
     can = capabilities(allowed.hardware, allowed.order, allowed.facts, scouted, options, reserve)
@@ -346,7 +346,7 @@ def _header(
 def _known(
     config: Config, allowed: Allowed, can: Capabilities, curves: Sequence[GridCurve]
 ) -> Iterator[KnownRates]:
-    """What the wires of the first GPUs should give, for each operation and number of them."""
+    """Yield the expected rates of the first GPUs' wires, for each operation and number of GPUs."""
     order, sizes = allowed.order, {size for curve in curves for size in curve.sizes}
     if not order.gpus:
         return
@@ -359,7 +359,7 @@ def _known(
 
 
 class Progress:
-    """How far a sweep has got, in the seconds that its launches, bytes and starts of workers usually take."""
+    """Progress of a sweep, in the usual seconds of its launches, bytes and worker starts."""
 
     def __init__(self, records: Records) -> None:
         header = records.header
@@ -372,7 +372,7 @@ class Progress:
         self.text = ""
 
     def began(self, batch: Batch) -> None:
-        """A worker starts."""
+        """Note that a worker starts."""
         self._begun += 1
         self._starting += self._start
         repeat = f"repeat {batch.repeat + 1}"
@@ -380,18 +380,18 @@ class Progress:
         self.show(0.0)
 
     def measured(self, seconds: float) -> None:
-        """What usually takes so many seconds is done."""
+        """Add work that usually takes so many seconds."""
         step, self._starting = seconds + self._starting, 0.0
         self._done += step
         self.show(step)
 
     def show(self, step: float) -> None:
-        """A line for each worker; `step`: usual seconds that are done."""
+        """Print a line for each worker; `step`: usual seconds of the finished work."""
         if not step:
             click.echo(f"{self.text}{self._time_left()}", err=True)
 
     def _time_left(self) -> str:
-        """The time of what is left, at the pace so far."""
+        """Return the remaining time at the present pace."""
         if not self._done:
             return ""
         left = (time.monotonic() - self._since) * (self.total / self._done - 1)
@@ -399,7 +399,7 @@ class Progress:
 
 
 class ProgressBar(Progress):
-    """The same as a bar, on a terminal."""
+    """The same progress as a bar, on a terminal."""
 
     def __init__(self, records: Records) -> None:
         super().__init__(records)
@@ -423,7 +423,7 @@ def _shown_progress(records: Records) -> Iterator[Progress]:
 
 
 def describe(configuration: Configuration) -> str:
-    """A configuration in a few words."""
+    """Return a configuration in a few words."""
     words = [configuration.algorithm, configuration.protocol]
     chosen = [word for word in words if word != AUTO] or [AUTO]
     chosen += ["registered"] if configuration.registered else []

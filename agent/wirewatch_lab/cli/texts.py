@@ -1,4 +1,4 @@
-"""Texts of the lab's commands: templates filled with documents."""
+"""Texts of the lab's commands, from templates and documents."""
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -13,12 +13,12 @@ LINES = 15
 
 
 def written(template: str, made: Any, **values: Any) -> str:
-    """Return the text of a template for a document `made`; no text in the document ends a line of it."""
+    """Return the text of a template for the document `made`; line ends inside the document end no line."""
     return render("wirewatch_lab.cli", template, made=_printable(made), table=_table, **values).rstrip("\n")
 
 
 def first_lines(text: str, *, explain: bool) -> str:
-    """Return the first answer of a text, fifteen lines at most; or all of it."""
+    """Return the first answer of a text, at most fifteen lines; or the whole text."""
     lines = text.split("\n")
     if explain or len(lines) <= LINES:
         return text

@@ -1,1 +1,1 @@
-"""Tools around the probe: sweeps, what others measured, and the curves of both."""
+"""Tools around the probe: sweeps, other tools' measurements, and the curves of both."""

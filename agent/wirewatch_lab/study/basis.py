@@ -1,7 +1,7 @@
-"""What a run is judged by: the ways in which its ranks may be joined, by its header, its log or the options.
+"""How to judge a run: the ways in which its ranks may be joined, by its header, its log or the options.
 
-A way says what to expect and what no run exceeds. Where several are left, a run is slow only if it is slow by
-all of them, and well only if it is well by the best.
+A way gives the expected busbw, and the busbw that no run exceeds. With several ways left, a run is slow only
+if it is slow by all of them. It is well only if it is well by the best way.
 """
 
 import math
@@ -57,7 +57,7 @@ _NO_P2P, _NO_FIGURE = "GeForce", "what they reach through host memory is not kno
 """Cards between which the driver offers no P2P over PCIe (NVIDIA/nccl-tests#287)."""
 _ALONE = "one GPU alone has no wire to another"
 _SLOW_HOST = 50e-6
-"""Seconds that a launch may take on a healthy host: 33 us on a virtual machine of two H200, 45 of 8 A100."""
+"""Longest launch on a healthy host, in seconds: 33 us on a virtual machine of two H200, 45 of 8 A100."""
 _NOWHERE = Place("", "", (), None)
 _LARGEST = 8 * GIB
 _PORTS_EACH, _FASTEST, _BOARDS = 8, 800 * GBIT, 16
@@ -68,18 +68,18 @@ _NAMES = (
     (re.compile(r"mlx5_|ib"), (NetworkKind.INFINIBAND, NetworkKind.ROCE)),
     (re.compile(r"rdmap|efa"), (NetworkKind.EFA,)),
 )
-"""Networks by the names that Linux gives to their NICs."""
+"""Networks by Linux's names for their NICs."""
 _RATES: Mapping[str, tuple[float, ...]] = {
     "Ampere": (100, 200),
     "Hopper": (200, 400),
     "Blackwell": (400, 800),
 }
-"""Gb/s of the ports that nodes of an architecture have."""
+"""Gb/s of ports in nodes of an architecture."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedWay:
-    """One way in which ranks may be joined: `expect` of an operation and size, and the `most` busbw of it."""
+    """A way in which ranks may be joined: `expect` of an operation and size, and the `most` busbw of it."""
 
     expect: Callable[[str, int], Expectation | Absent]
     most: Callable[[str], float]
@@ -87,11 +87,11 @@ class JoinedWay:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The ways, with remarks. `reason`: why there are none, or what would tell several apart.
+    """The ways, with remarks. `reason`: why there are no ways, or a question that would distinguish several.
 
-    `strict`: a run is well only by what is expected of the best way; else half of that is enough.
-    `settings`: those that the run had; of these `slowing` slow it, or may: name, value and effect. What is
-    expected follows the `followed` ones.
+    `strict`: a run is well only by the best way's expectation; else half of it is enough. `settings`:
+    settings of the run. `slowing`: settings that slow it, or may: name, value and effect. `followed`:
+    settings that the expectation already includes.
     """
 
     ways: tuple[JoinedWay, ...] = ()
@@ -103,7 +103,7 @@ class Basis:
     followed: frozenset[str] = frozenset({NVLS_ENABLE})
 
     def causes(self) -> Iterator[tuple[str, str, str]]:
-        """Those that slow what is expected."""
+        """Yield the settings that lower the expectation."""
         return (one for one in self.slowing if one[0] not in self.followed)
 
 
@@ -111,14 +111,15 @@ BasisOf = Callable[[BenchmarkRun], Basis]
 Ground = tuple[list[Conditions], tuple[str, ...]]
 """All conditions that the GPUs of a run may have on one node, with remarks."""
 NodeGround = Callable[[BenchmarkRun, int | None], Ground | Absent]
-"""That of so many GPUs of a node that is read."""
+"""Returns the conditions of so many GPUs of a node that is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedNetwork:
-    """What a log shows of the network between nodes, and a topology file: `kinds` that it may be.
+    """The network between nodes by a log and a topology file: its possible `kinds`.
 
-    `nics`: how many NCCL uses on a node, 0 where that is not logged. `rate` of each in bytes per second.
+    `nics`: NICs that NCCL uses on a node, 0 where that is not logged. `rate`: of each NIC, in bytes per
+    second.
     """
 
     kinds: tuple[NetworkKind, ...] = ()
@@ -126,7 +127,7 @@ class LoggedNetwork:
     rate: float | None = None
 
     def profiles(self, product: str) -> tuple[NetworkProfile, ...]:
-        """Those that it may be, on nodes with such GPUs."""
+        """Return the possible networks on nodes with such GPUs."""
         named = tuple(one for one in of_gpus(product) if one.kind in self.kinds)
         rated = tuple(one for one in named if (one.nics, one.nic_rate) == (self.nics, self.rate))
         if not _PORTS.issuperset(self.kinds):
@@ -137,7 +138,7 @@ class LoggedNetwork:
 
 
 def logged_network(log: LogSummary) -> LoggedNetwork:
-    """The network by what NCCL says that it uses, by the connections between ranks, and by names of NICs."""
+    """Return the network by NCCL's statements, the connections between ranks, and the names of NICs."""
     texts = [one.text for one in log.network]
     used = [text.removeprefix("used: ") for text in texts if text.startswith("used: ")]
     wires = (one.transport.split("/") for communicator in log.communicators for one in communicator.wires)
@@ -159,11 +160,11 @@ def logged_network(log: LogSummary) -> LoggedNetwork:
 
 @dataclass
 class RunGrounds:
-    """What is known beside the runs themselves, and the basis of each run by it.
+    """Evidence beside the runs themselves, and the basis of each run by it.
 
-    `settings`: over those of a run. `node`: one that is read. `topology`: of one node, named `of`.
-    `machine`: one that was described. `network`: the one that was named. `logged`: what the log in the same
-    file shows.
+    `settings`: override a run's settings. `node`: a node that is read. `topology`: of one node, named `of`.
+    `machine`: a machine that was described. `network`: the named network. `logged`: the network by the log in
+    the same file.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -176,7 +177,7 @@ class RunGrounds:
     known: dict[object, Basis] = field(default_factory=dict)
 
     def basis(self, run: BenchmarkRun) -> Basis:
-        """What a run is judged by."""
+        """Return the basis to judge a run by."""
         if run.mixed:
             return Basis(reason=f"{run.mixed}: build it with MPI=1")
         nodes = self._nodes(run)
@@ -190,7 +191,7 @@ class RunGrounds:
         return self.known[key]
 
     def expected(self, run: BenchmarkRun) -> KnownRates | None:
-        """Busbw that is expected of each size of a run, by the best way; None where the run is not known."""
+        """Return the expected busbw of each size of a run, by the best way; None where the run is unknown."""
         if not run.op or not run.ranks or run.mixed:
             return None
         sizes = sorted({row.size_bytes for row in run.rows})
@@ -203,7 +204,7 @@ class RunGrounds:
         return KnownRates(run.op, run.ranks, None, known)
 
     def _nodes(self, run: BenchmarkRun) -> int:
-        """How many nodes a run was on: by its header, or as many as its ranks take where that lacks some."""
+        """Return a run's number of nodes by its header, or the fewest for its ranks where that lacks some."""
         each = self.machine.gpus if self.machine else 0
         if run.nodes:
             each = len(run.communicator) // run.nodes
@@ -213,7 +214,7 @@ class RunGrounds:
         return {**dict(run.settings), **self.settings}
 
     def _inside(self, run: BenchmarkRun, ranks: int | None) -> Basis:
-        """Of so many ranks on one node."""
+        """Return the basis of so many ranks on one node."""
         found = self._conditions(run, ranks)
         if isinstance(found, Absent):
             return Basis(reason=found.detail)
@@ -236,7 +237,7 @@ class RunGrounds:
         return Basis(ways, reason, remark, settings=settings, slowing=slowing)
 
     def _conditions(self, run: BenchmarkRun, ranks: int | None) -> Ground | Absent:
-        """All conditions that so many GPUs of one node may have, with remarks."""
+        """Return all possible conditions of so many GPUs of one node, with remarks."""
         if self.node is not None:
             return self.node(run, ranks)
         if self.machine is not None:
@@ -251,7 +252,7 @@ class RunGrounds:
         return by_header(run, ranks)
 
     def _between(self, run: BenchmarkRun, ranks: int, nodes: int) -> Basis:
-        """Of ranks that are equally many on several nodes."""
+        """Return the basis of ranks spread equally over several nodes."""
         names = [one.product for one in run.communicator] or (gpu_names(self.machine) if self.machine else ())
         product = next(iter(names), "")
         if ranks % nodes:
@@ -290,7 +291,7 @@ class RunGrounds:
         return Basis((alone, nothing), _question(run, product, self.logged, group), strict=True)
 
     def _profiles(self, product: str) -> tuple[NetworkProfile, ...]:
-        """The networks that are left: one that was named, the machine's ports, or those of the log."""
+        """Return the possible networks: the named network, the machine's ports, or the log's networks."""
         named = self.network or (self.machine and self.machine.network)
         if named:
             return (named,)
@@ -303,7 +304,7 @@ class RunGrounds:
 
 
 def _fastest(product: str, op: str, group: NodeGroup) -> float:
-    """The busbw that no network of today exceeds: of eight ports of 800 Gb/s a node; infinite for a rack."""
+    """Return a busbw above every network of today: eight ports of 800 Gb/s a node; infinite for a rack."""
     known = gpu_product(product)
     if known is None or known.domain > _BOARDS:
         return math.inf
@@ -313,13 +314,13 @@ def _fastest(product: str, op: str, group: NodeGroup) -> float:
 def _slowing_between(
     settings: Mapping[str, str], profile: NetworkProfile
 ) -> tuple[tuple[str, str, str], ...]:
-    """Settings that slow, or may, but those that the network's plugin asks for."""
+    """Return settings that slow or may slow, without settings that the network's plugin asks for."""
     asked = wanted(profile, settings)
     return tuple(one for one in slowing_settings(settings, nvlink=False) if one[0] not in asked)
 
 
 def _which(profiles: Sequence[NetworkProfile], *, older: bool) -> str:
-    """What would tell several networks, or two ages of NCCL, apart; empty for one."""
+    """Return a question that distinguishes several networks, or two ages of NCCL; empty for one network."""
     if older:
         return f"NCCL 2.9 and older reached as little on {profiles[0].name}: is its NCCL that old?"
     rates = list(dict.fromkeys(f"{one.nic_rate / GBIT:.0f}" for one in profiles))
@@ -329,7 +330,7 @@ def _which(profiles: Sequence[NetworkProfile], *, older: bool) -> str:
 
 
 def _clash(profiles: Sequence[NetworkProfile], logged: Sequence[NetworkKind]) -> str:
-    """Where the log shows another network than was named, which of both is right; sockets stand for any."""
+    """Ask which network is right where the log contradicts the named network; sockets fit any network."""
     kinds = {one.kind for one in profiles}
     open_ = not kinds or not logged or kinds & {*logged, NetworkKind.NVLINK}
     if open_ or NetworkKind.SOCKETS in logged or _PORTS.issuperset((*kinds, *logged)):
@@ -339,7 +340,7 @@ def _clash(profiles: Sequence[NetworkProfile], logged: Sequence[NetworkKind]) ->
 
 
 def one_process(run: BenchmarkRun) -> bool:
-    """Whether a single process launches on all GPUs of a node, as nccl-tests without MPI does."""
+    """Return whether a single process launches on all GPUs of a node, as nccl-tests without MPI does."""
     each = run.parameters.get("nGpus", "1"), run.parameters.get("nThread", "1")
     if run.communicator:
         return len({(one.host, one.pid) for one in run.communicator}) < len(run.communicator)
@@ -347,7 +348,7 @@ def one_process(run: BenchmarkRun) -> bool:
 
 
 def node_way(conditions: Conditions, launch: str, *, one_process: bool) -> JoinedWay:
-    """GPUs of one node, as a probe of them would have them; small messages by the model of their steps."""
+    """Join GPUs of one node as a probe of them does; small messages follow the model of their steps."""
     times = CollectiveTimes(AdvisedMachine("it", DESCRIBED, (conditions,)))
     ranks = conditions.group.ranks
     arch = value_or(architecture(conditions.group.gpus[0].name), "") if ranks else ""
@@ -376,7 +377,7 @@ def node_way(conditions: Conditions, launch: str, *, one_process: bool) -> Joine
 
 
 def _carried(inside: Sequence[Conditions], op: str, ranks: int) -> float:
-    """The busbw that the wires inside a node carry at most, infinite where they are not known.
+    """Return the highest busbw of the wires inside a node, infinite where not known.
 
     With NVLS the switch adds up: each GPU sends its message once.
     """
@@ -393,7 +394,7 @@ def _carried(inside: Sequence[Conditions], op: str, ranks: int) -> float:
 def network_way(
     profile: NetworkProfile, nodes: int, each: int, arch: str, inside: Sequence[Conditions], *, trees: bool
 ) -> JoinedWay:
-    """Nodes that a network joins, with the wires of one node inside them."""
+    """Join nodes by a network, with the wires of one node inside them."""
 
     def due(op: str, size_bytes: int) -> Expectation | Absent:
         group = NodeGroup(nodes, each, arch, _inside(inside, op), trees)
@@ -407,7 +408,7 @@ def network_way(
 
 
 def _inside(inside: Sequence[Conditions], op: str) -> float:
-    """The most that one node reaches of large messages, infinite where that is not known."""
+    """Return the highest busbw of large messages in one node, infinite where not known."""
     found = _alone(inside, op)
     return math.inf if isinstance(found, Absent) else found.busbw
 
@@ -419,7 +420,7 @@ def _alone(inside: Sequence[Conditions], op: str) -> Expectation | Absent:
 
 
 def _question(run: BenchmarkRun, product: str, logged: LoggedNetwork, group: NodeGroup) -> str:
-    """Which network it is, and what the run would be on those that such GPUs have."""
+    """Ask which network it is, and state the run's result on the usual networks of such GPUs."""
     names = [one.name for one in of_gpus(product)]
     if NetworkKind.SOCKETS in logged.kinds:
         return (
@@ -442,7 +443,7 @@ def _question(run: BenchmarkRun, product: str, logged: LoggedNetwork, group: Nod
 
 
 def by_header(run: BenchmarkRun, ranks: int | None) -> Ground | Absent:
-    """Conditions of the GPUs that a run's own header shows, by product data."""
+    """Return conditions of the GPUs in a run's own header, by product data."""
     if not run.communicator:
         return Absent(Why.MISSING, "no header names its GPUs: say --machine, such as 8xH100")
     if run.nodes == 1 and len(run.communicator) != ranks:
@@ -459,7 +460,7 @@ def by_header(run: BenchmarkRun, ranks: int | None) -> Ground | Absent:
 
 
 def _joined(devices: Sequence[RankGpu]) -> tuple[Group | Absent, Pcie | Absent]:
-    """The GPUs of a header on one node, as product data join them, and their slots."""
+    """Return a header's GPUs on one node, as product data join them, and their slots."""
     names = sorted({device.product for device in devices})
     known = [nvlink_product(name) for name in names]
     counts = [one.counts if one else () for one in known]
@@ -484,7 +485,7 @@ def _joined(devices: Sequence[RankGpu]) -> tuple[Group | Absent, Pcie | Absent]:
 
 
 def variants_of(conditions: Conditions) -> list[Conditions]:
-    """The same for each way that a description leaves open: cards without their bridge, and paths."""
+    """Return each variant that a description leaves open: cards without their bridge, and paths."""
     group = conditions.group
     crossing = group.crossing
     if group.kind is WireKind.PCIE and isinstance(crossing, Absent):
@@ -503,7 +504,7 @@ def _unsure(variants: Sequence[Conditions]) -> str:
 
 
 def by_topology(topology: Topology, of: str, run: BenchmarkRun, ranks: int | None) -> Ground | Absent:
-    """Conditions of as many GPUs of a topology as a run has: those with its bus ids if it has them."""
+    """Return conditions of as many GPUs of a topology as a run has, by its bus ids if present."""
     part = chosen(topology, run, ranks)
     if isinstance(part, Absent):
         return part
@@ -519,7 +520,7 @@ def by_topology(topology: Topology, of: str, run: BenchmarkRun, ranks: int | Non
 
 
 def chosen(topology: Topology, run: BenchmarkRun, ranks: int | None = None) -> Topology | Absent:
-    """The part of a topology that a run was on: GPUs by bus id, else the first ones."""
+    """Return the part of a topology that a run used: GPUs by bus id, else the first GPUs."""
     asked = ranks or run.ranks or len(topology.gpus)
     if asked > len(topology.gpus):
         return Absent(Why.UNSUPPORTED, f"the topology has {len(topology.gpus)} GPUs, the run {asked} ranks")

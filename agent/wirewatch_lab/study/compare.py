@@ -1,8 +1,8 @@
-"""What changed from one study to another, and whether that is more than the spread of their repeats. Pure.
+"""Changes from one study to another, and whether each exceeds the spread of their repeats. Pure.
 
-A curve is judged in parts: all its sizes together, each regime, each size. Shares of one limit of error are
-spread over all parts of all curves, so that a whole comparison of a machine with itself is wrong in fewer
-than one of a hundred cases, whatever the times of one repeat have in common (ADR 0039).
+A curve is judged in parts: all its sizes together, each regime, each size. All parts of all curves share one
+limit of error. A comparison of a machine with itself errs in fewer than 1 of 100 cases, whatever a repeat's
+times have in common (ADR 0039).
 """
 
 import math
@@ -34,14 +34,14 @@ from wirewatch_lab.study.spread import (
 )
 
 ALPHA = 0.005
-"""How often a machine that is compared with itself may seem changed; 1 in 100 at most is promised, and noise
-is not quite normal."""
+"""Chance that a machine compared with itself seems changed. The promise is at most 1 in 100, since noise is
+not quite normal."""
 WHOLE, REGIMES, POINTS = 0.6, 0.3, 0.1
-"""A curve's share of ALPHA for all its sizes together, for its three regimes, and for all single sizes."""
+"""A curve's shares of ALPHA for all sizes together, for its three regimes, and for all single sizes."""
 MOST = 2.0
-"""A part in which not even so many times the time would be seen is not judged."""
+"""A part is not judged if even a change of its time by this factor would stay unseen."""
 SEVERAL = 3
-"""Sizes of which a single run of each is no outlier."""
+"""This many changed sizes with a single run each are no outlier."""
 ALL_SIZES, SIZE = "all sizes", "size"
 Verdict = Literal["changed", "same", "not judged"]
 Key = tuple[str, Configuration, str, bool]
@@ -136,7 +136,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.compare.1": COMPARISON}
 
 @dataclass(frozen=True, slots=True)
 class _CurvePart:
-    """A part of a curve before it is judged; `a`, `b`: levels. `share`: of the curve's part of ALPHA."""
+    """A part of a curve before judgement; `a`, `b`: levels. `share`: of the curve's part of ALPHA."""
 
     curve: int
     name: str
@@ -147,12 +147,12 @@ class _CurvePart:
 
     @property
     def test(self) -> tuple[int, ...]:
-        """Parts of a curve with the same sizes are one test."""
+        """Return the key of its test; parts of a curve with the same sizes share a test."""
         return (self.curve, *self.sizes)
 
 
 def compare(a: Study, b: Study) -> Comparison:
-    """B against A. Nothing is left out: what only one of them has is listed with the reason."""
+    """Compare B with A. A curve that only one study has is listed with the reason."""
     ours, theirs = _unique(a), _unique(b)
     pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
     parts = [part for place, pair in enumerate(pairs) for part in _parts(place, *pair)]
@@ -171,16 +171,16 @@ def compare(a: Study, b: Study) -> Comparison:
 
 
 def losses(comparison: Comparison, least_speed: float) -> list[tuple[CurveChange, PartChange]]:
-    """Judged changes that leave B below a share of A's speed, the worst first."""
+    """Return judged changes that leave B below a share of A's speed, the worst first."""
     parts = ((curve, part) for curve in comparison.curves for part in curve.every())
     found = [one for one in parts if one[1].verdict == "changed" and one[1].speed < least_speed]
     return sorted(found, key=lambda one: one[1].speed)
 
 
 def health(comparison: Comparison, least_speed: float | None) -> Health:
-    """OK, unless there is a `least_speed`, a share of A's.
+    """Return OK, unless there is a `least_speed`, a share of A's.
 
-    Then DEGRADED where there are `losses` or where B alone has wrong values; UNKNOWN where nothing could be
+    Then it is DEGRADED with `losses`, or where only B has wrong values, and UNKNOWN where nothing could be
     judged.
     """
     if least_speed is None:
@@ -191,7 +191,7 @@ def health(comparison: Comparison, least_speed: float | None) -> Health:
 
 
 def key_of(curve: Curve) -> Key:
-    """What makes two curves the same measurement."""
+    """Return the key that equal measurements share."""
     return curve.op, curve.configuration, curve.dtype, curve.in_place
 
 
@@ -215,7 +215,7 @@ def _environment(a: Study, b: Study) -> tuple[EnvironmentChange, ...]:
 
 
 def _parts(place: int, a: Curve, b: Curve) -> Iterator[_CurvePart]:
-    """All sizes together, the regimes, and each size that both have."""
+    """Yield all sizes together, the regimes, and each size that both have."""
     ours, theirs = ({p.size_bytes: logarithms(p) for p in curve.points if usable(p)} for curve in (a, b))
     sizes = sorted(ours.keys() & theirs.keys())
     repeats = {n: (len(ours[n]), len(theirs[n])) for n in sizes}
@@ -233,7 +233,7 @@ def _parts(place: int, a: Curve, b: Curve) -> Iterator[_CurvePart]:
 
 
 def _judge(parts: Sequence[_CurvePart]) -> Iterator[PartChange]:
-    """Each part with its verdict."""
+    """Yield each part with its verdict."""
     shares: dict[tuple[int, ...], float] = {}
     for part in parts:
         if min(len(part.a), len(part.b)) >= 2:  # noqa: PLR2004 - one value has no spread
@@ -255,10 +255,10 @@ def _judge(parts: Sequence[_CurvePart]) -> Iterator[PartChange]:
 
 
 def _far(part: PartChange) -> PartChange:
-    """A part without a spread, changed by more than healthy runs of one machine differ.
+    """Judge a part without a spread: changed if it exceeds the difference between healthy runs of a machine.
 
-    Small messages show the host's launches, which take up to three times as long on one machine: several
-    sizes must be at half the speed.
+    Host launches of small messages take up to three times as long on one machine, so several sizes must be at
+    half the speed.
     """
     large = part.part in {Regime.MIDDLE.value, Regime.BANDWIDTH.value}
     least = 1 / (1 - SURE) - 1 if large else MOST - 1
@@ -271,7 +271,7 @@ def _far(part: PartChange) -> PartChange:
 def _differences(
     parts: Sequence[_CurvePart], tests: Collection[tuple[int, ...]]
 ) -> Iterator[tuple[tuple[int, ...], LevelDifference]]:
-    """Each test once. Curves share what the repeats say of the spread of the same part; sizes do not."""
+    """Yield each test once. Curves share the spread that repeats show for the same part; sizes do not."""
     alike: dict[tuple[str, int, int], dict[tuple[int, ...], _CurvePart]] = {}
     for part in parts:
         if part.test in tests:
@@ -287,7 +287,7 @@ def _differences(
 
 
 def _shown(part: _CurvePart) -> PartChange:
-    """The difference without a verdict."""
+    """Return the difference without a verdict."""
     a, b = fmean(part.a), fmean(part.b)
     return PartChange(
         part=part.name, first_bytes=part.sizes[0], last_bytes=part.sizes[-1], sizes=len(part.sizes),
@@ -309,16 +309,16 @@ def _curve(a: Curve, b: Curve, parts: tuple[PartChange, ...]) -> CurveChange:
 
 
 CONTEST_ALPHA = 0.01
-"""How often a contest among equals may name a winner."""
+"""Chance that a contest among equals names a winner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """One setting in a contest. `behind`: the share of the winner's time that it takes more.
+    """A setting in a contest. `behind`: extra time, as a share of the winner's.
 
-    `spread`: relative standard deviation of its levels, None from one repeat. `tied`: nothing says that it is
-    slower than the first. `noise`: how much more than the first's time may be noise, as a share, None from
-    one repeat; `behind` is less where it is tied.
+    `spread`: relative standard deviation of its levels, None for a single repeat. `tied`: nothing shows that
+    it is slower than the first. `noise`: extra time over the first that may be noise, as a share, None for a
+    single repeat; `behind` is less where it is tied.
     """
 
     configuration: Configuration
@@ -332,7 +332,7 @@ class Placing:
 class Contest:
     """The settings of one operation in one regime, the fastest first, over the sizes that all of them have.
 
-    Without two repeats of each there is no spread: then `spread` is None in all, and nothing is said to win.
+    Without two repeats of each there is no spread: `spread` is None in all, and there is no winner.
     """
 
     regime: Regime
@@ -349,13 +349,13 @@ class _Entrant:
 
     @property
     def likeness(self) -> tuple[str, bool, int]:
-        """Curves with the same are alike in their spread: what the host launches one by one is noisier."""
+        """Return the key of curves with a similar spread; separate host launches are noisier."""
         one = self.curve.configuration
         return one.launch, one.registered, len(self.values)
 
 
 def groups(study: Study) -> list[list[Curve]]:
-    """Curves that can be compared with each other: of one operation, its ranks, dtype and placement."""
+    """Return groups of comparable curves: of one operation, its ranks, dtype and placement."""
     keys = (((one.op, one.configuration.ranks, one.dtype, one.in_place), one) for one in study.curves)
     return list(grouped(keys).values())
 
@@ -363,10 +363,10 @@ def groups(study: Study) -> list[list[Curve]]:
 def contests(
     group: Sequence[Curve], alpha: float = CONTEST_ALPHA, others: Sequence[Curve] = ()
 ) -> Iterator[Contest]:
-    """One for each regime in which two curves of a group have sizes in common.
+    """Yield a contest for each regime in which two curves of a group have sizes in common.
 
-    `alpha`: how often a contest among equals may name a winner; less where many are held at once. `others`:
-    more curves of the study, which tell of the spread alone.
+    `alpha`: chance that a contest among equals names a winner, divided among many contests. `others`: more
+    curves of the study, used only for the spread.
     """
     rest = [one for one in others if not any(one is curve for curve in group)]
     for one in Regime:
@@ -399,7 +399,7 @@ def _placings(entrants: Sequence[_Entrant], more: Sequence[_Entrant], alpha: flo
 
 
 def _spreads(entrants: Sequence[_Entrant], more: Sequence[_Entrant]) -> list[Levels]:
-    """Levels of the entrants, which learn their spread from like curves of the study."""
+    """Return the entrants' levels, which learn their spread from similar curves of the study."""
     repeated = (*entrants, *(other for other in more if len(other.values) > 1))
     alike = grouped((one.likeness, one) for one in repeated)
     found = {
@@ -411,9 +411,9 @@ def _spreads(entrants: Sequence[_Entrant], more: Sequence[_Entrant]) -> list[Lev
 
 
 def _slower(chances: Sequence[float], alpha: float) -> tuple[list[bool], float]:
-    """Which settings are slower than the first, and the chance that was asked of the next one.
+    """Return which settings are slower than the first, and the chance required of the next setting.
 
-    The first was chosen from all that might be the fastest, so each pair of those is a test (Holm's rule, by
+    The first was chosen from all possible fastest settings, so each pair of them is a test (Holm's rule, by
     J. Shaffer, 1986): each slower setting leaves fewer pairs.
     """
     sure = [False] * len(chances)
@@ -427,7 +427,7 @@ def _slower(chances: Sequence[float], alpha: float) -> tuple[list[bool], float]:
 
 
 def _share(difference: LevelDifference, chance: float) -> float:
-    """How much longer than the first one may seem to take by chance; without limit where repeats are few."""
+    """Return the extra time over the first that may be chance, as a share; infinite where repeats are few."""
     try:
         return math.expm1(difference.least(chance))
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Time against size of a collective in one configuration, however it was measured: what studies work on."""
+"""Time against size of a collective in a configuration, from any measurement; studies work on this."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from wirewatch.core.types import Absent
 Settings = tuple[tuple[str, str], ...]
 """Environment variables and their values, sorted by name."""
 AUTO = "auto"
-"""The algorithm or protocol is NCCL's choice."""
+"""Marks NCCL's own choice of algorithm or protocol."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,8 +34,8 @@ class Configuration:
 class CurvePoint:
     """One message size in bytes (nccl-tests' S) with the mean seconds of an operation, once for each repeat.
 
-    `wrong`: elements that were not what they should be, over all repeats; None where values were not checked.
-    `ran`: the algorithms and protocols that NCCL's log names for it, such as `Ring Simple`.
+    `wrong`: wrong elements, over all repeats; None where values were not checked. `ran`: the algorithms and
+    protocols that NCCL's log names for it, such as `Ring Simple`.
     """
 
     size_bytes: int
@@ -59,8 +59,8 @@ class Curve:
 class Study:
     """A set of curves from one machine.
 
-    `environment`: what was known of the machine and its software, by name. `not_offered`: what was asked for
-    and does not exist, in words. `problems`: what went wrong, in words.
+    `environment`: machine and software as known, by name. `not_offered`: requested parts that do not exist,
+    in words. `problems`: faults, in words.
     """
 
     at: float
@@ -73,10 +73,10 @@ class Study:
 
 @dataclass(frozen=True, slots=True)
 class KnownRates:
-    """Of one operation with so many ranks, in bytes per second.
+    """Rates of an operation with so many ranks, in bytes per second.
 
-    `wire`: what one GPU can send each way, None where that is not known. `expected`: sizes in bytes, each
-    with the busbw that is expected of NCCL's defaults.
+    `wire`: rate of a GPU each way, None where not known. `expected`: sizes in bytes, each with the expected
+    busbw of NCCL's defaults.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -88,7 +88,7 @@ class KnownRates:
 
 
 def known_rates(conditions: Conditions, op: str, sizes: Iterable[int]) -> KnownRates:
-    """Of the group of GPUs in `conditions`; sizes of which nothing is expected are left out."""
+    """Return rates of the GPUs in `conditions`; sizes without an expectation are left out."""
     rail = wire(conditions)
     found = ((size, expect(conditions, op, size)) for size in sorted(set(sizes)))
     expected = tuple((size, one.busbw) for size, one in found if not isinstance(one, Absent))

@@ -1,4 +1,4 @@
-"""What is here to sweep with: an order's GPUs and wires, its software, and what NCCL says of both."""
+"""Means of a sweep: an order's GPUs and wires, its software, and NCCL's statements about both."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,12 +19,12 @@ from wirewatch.verdict.drift.wiring import fingerprint
 from wirewatch_lab.study.grid import Capabilities, SweepOptions
 
 SCOUT_SECONDS = 120.0
-"""How long a worker that measures nothing may take."""
+"""Seconds that a worker without measurements may take."""
 _BY_CHANCE = frozenset({"failed", "timeout", "garbage"})
 
 
 def scout(hardware: Hardware, order: Order, options: SweepOptions) -> Probed:
-    """A worker that measures nothing: whether one starts, its versions, its operations, and NCCL's log."""
+    """Run a worker without measurements: whether it starts, its versions, its operations, and NCCL's log."""
     bare = bare_plan(order.plan, len(order.plan.gpus))
     plan = replace(bare, ops=options.ops, dtype=options.dtype, in_place=options.in_place)
     asked = replace(order, plan=plan, conditions=(), deadline=SCOUT_SECONDS)
@@ -34,7 +34,7 @@ def scout(hardware: Hardware, order: Order, options: SweepOptions) -> Probed:
 
 
 def bare_plan(plan: Plan, ranks: int) -> Plan:
-    """A plan of the first GPUs alone, as one group, that measures nothing."""
+    """Return a plan without measurements for the first GPUs alone, as one group."""
     return replace(
         plan, gpus=plan.gpus[:ranks], groups=(tuple(range(ranks)),), ops=(), latency_sizes=(), bandwidth=(),
         copy_bytes=0, micro=False, host_bytes=0, near=(),
@@ -44,7 +44,7 @@ def bare_plan(plan: Plan, ranks: int) -> Plan:
 def capabilities(
     hardware: Hardware, order: Order, facts: GateFacts, scouted: Probed, options: SweepOptions, reserve: int
 ) -> Capabilities:
-    """What is here to sweep with; `reserve`: bytes of each GPU's memory that are not for messages."""
+    """Return the means of a sweep; `reserve`: bytes of each GPU's memory that messages must not use."""
     nvlink, switch = _nvlink(order)
     names = (gpu.name for one in order.conditions for gpu in one.group.gpus)
     known = {name for name in map(architecture, names) if not isinstance(name, Absent)}
@@ -58,7 +58,7 @@ def capabilities(
 
 
 def environment(hardware: Hardware, order: Order, scouted: Probed) -> dict[str, str]:
-    """Machine and software by name, for people and to see whether two sweeps are of the same."""
+    """Return machine and software by name, for people and to recognise sweeps of the same machine."""
     host = hardware.host.ask(Question("Hostname")).value
     found = {"wirewatch": __version__, "engine": order.plan.engine, "gpus": " ".join(order.plan.gpus)}
     found["host"] = _text(host)
@@ -77,9 +77,9 @@ def environment(hardware: Hardware, order: Order, scouted: Probed) -> dict[str, 
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Say what makes measurements of now another thing than those of then; empty for nothing.
+    """Return differences that make measurements of now and then incomparable; empty for none.
 
-    GPUs say which machine it is, and a container has another name each time it is started.
+    GPUs identify the machine, since a container changes its name at each start.
     """
     names = [name for name in sorted({*then, *now}) if name != "host" or "driver" not in then]
     found = [
@@ -94,7 +94,7 @@ def _text(value: object) -> str:
 
 
 def _nvlink(order: Order) -> tuple[int, bool]:
-    """How many of the first GPUs all reach each other over NVLink, and whether that is by a switch."""
+    """Count the first GPUs that all reach each other over NVLink, and whether a switch joins them."""
     for positions, conditions in zip(order.plan.groups, order.conditions, strict=False):
         if positions[:1] == (0,) and conditions.group.kind in NVLINK:
             together = next((n for n, place in enumerate(positions) if n != place), len(positions))
@@ -103,7 +103,7 @@ def _nvlink(order: Order) -> tuple[int, bool]:
 
 
 def _multicast(account: Account | None) -> bool | None:
-    """Whether all GPUs have multicast, by NCCL's log; None where it does not say."""
+    """Return whether all GPUs have multicast, by NCCL's log; None where it does not say."""
     return all(device.available for device in account.nvls) if account and account.nvls else None
 
 
@@ -115,7 +115,7 @@ def _nvls(order: Order, scouted: Probed) -> str:
 
 
 def _memory(hardware: Hardware, order: Order, facts: GateFacts, options: SweepOptions, reserve: int) -> int:
-    """Bytes that one buffer may have; engine `nccl` needs a single one for what it does in place."""
+    """Return the bytes of a buffer; engine `nccl` needs a single buffer for in-place operations."""
     engine = order.plan.engine
     twice = engine != "nccl" or not options.in_place or bool(OUT_OF_PLACE & set(options.ops))
     if engine == "gloo":
@@ -127,7 +127,7 @@ def _memory(hardware: Hardware, order: Order, facts: GateFacts, options: SweepOp
 
 
 def _available(hardware: Hardware) -> int:
-    """Bytes of this machine's memory that programs can have."""
+    """Return bytes of this machine's memory that programs can have."""
     text = hardware.sysfs.read("/proc/meminfo")
     lines = () if isinstance(text, Absent) else text.splitlines()
     found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]

@@ -1,4 +1,4 @@
-"""A sweep for other programs: sweep.json, which has all of it, and sweep.csv, a row for each measurement."""
+"""A sweep for other programs: sweep.json with all of it, and sweep.csv with a row for each measurement."""
 
 import csv
 import io
@@ -95,7 +95,7 @@ def export(records: Records, folder: Path) -> Study:
 
 
 def document(records: Records, study: Study) -> SweepDocument:
-    """The document of what was measured so far, and its study."""
+    """Return the document of the present measurements, and its study."""
     header = records.header
     return SweepDocument(
         schema="wirewatch.sweep/1", at=header.at, version=header.version, seed=header.seed,
@@ -106,7 +106,7 @@ def document(records: Records, study: Study) -> SweepDocument:
 
 
 def table(records: Records) -> str:
-    """A row for each measurement, with a header."""
+    """Return a row for each measurement, with a header."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
@@ -126,7 +126,7 @@ def table(records: Records) -> str:
 
 
 def read_study(path: Path) -> Study:
-    """Read a sweep's folder, or a sweep.json without records. Raises RecordsError: there is none to use."""
+    """Read a sweep's folder or its sweep.json. Raises RecordsError: there is no usable sweep."""
     if path.is_dir() and ((path / NAME).exists() or not (path / JSON).exists()):
         return study_of(read_records(path), str(path))
     source, path = path, path / JSON if path.is_dir() else path

@@ -1,8 +1,8 @@
-"""Dumps of PyTorch's Flight Recorder, read: a pickle or JSON of each rank becomes its calls.
+"""Reads dumps of PyTorch's Flight Recorder: a pickle or JSON of each rank becomes its calls.
 
-A pickle can run code, hash without end and claim any memory. So no unpickler reads it: a machine of its own
-builds dicts, lists, tuples, texts and numbers, and refuses every other operation.
-Formats 2.4 to 2.10 (torch 2.5 to 2.13, FlightRecorder.hpp).
+A pickle can run code, hash endlessly and claim any memory. So no unpickler reads it. A machine of its own
+builds dicts, lists, tuples, texts and numbers, and refuses every other operation. Formats 2.4 to 2.10 (torch
+2.5 to 2.13, FlightRecorder.hpp).
 """
 
 import json
@@ -18,13 +18,13 @@ from typing import Any, NamedTuple, TypeVar
 from wirewatch.core.types import NotText, utf8
 
 LARGEST = 32 << 20
-"""Bytes of a file at most; 2,000 calls with their stacks take some two million."""
+"""Most bytes of a file; 2,000 calls with their stacks take some two million."""
 MOST = 5_000_000
-"""Operations of a pickle at most, and numbers and texts that are taken from a dump."""
+"""Most operations of a pickle, and most numbers and texts taken from a dump."""
 FORMATS = frozenset(f"2.{minor}" for minor in range(4, 11))
 _FRAMES = 64
 _LONG = 300
-"""Characters that are kept of a text."""
+"""Characters kept of a text."""
 _UNDER_WAY = frozenset({"scheduled", "started"})
 _BIG = 1 << 63
 _DIMENSIONS = 64
@@ -33,16 +33,16 @@ _RANK = re.compile(r"^(.*?)(\d{1,7})(?:\.(?:json|pkl|pickle|pt|bin))?$")
 _WORDS = frozenset({
     "", "nccl", "comm", "lib", "fr", "flight", "recorder", "debug", "info", "trace", "dump", "rank", "json",
 })  # fmt: skip
-"""Words of a dump's name that are no part of a host's."""
+"""Words of a dump's name that are not part of a host's."""
 _DUMP = re.compile(rb'"(?:collective_seq_id|pg_config|record_id|pg_status)"\s*:')
 
 
 class DumpError(ValueError):
-    """A file is no dump that can be read; the text says why."""
+    """The file is not a readable dump; the text says why."""
 
 
 class CallShape(NamedTuple):
-    """The call as all ranks of a group should make it: elements of each tensor, and element types.
+    """The call as all ranks of a group must make it: elements of each tensor, and element types.
 
     None, and an empty operation: the dump lacks that field.
     """
@@ -100,12 +100,12 @@ class RankDump:
 
 
 def looks_like_dump(head: bytes) -> bool:
-    """Tell whether a file that begins so may be a dump."""
+    """Return whether a file that begins so may be a dump."""
     return head[:1] == b"\x80" or (head.lstrip()[:1] == b"{" and _DUMP.search(head) is not None)
 
 
 def named(path: Path, root: Path) -> tuple[int, str]:
-    """Return the rank and the host, empty where there is none, that a dump's name has.
+    """Return the rank and the host in a dump's name; the host is empty where there is none.
 
     Raises DumpError: the name does not end with a rank.
     """
@@ -118,7 +118,7 @@ def named(path: Path, root: Path) -> tuple[int, str]:
 
 
 def read_dump(data: bytes, rank: int, host: str, file: str) -> RankDump:
-    """Return what a dump holds. Raises DumpError: it is none, or is larger than a dump can be."""
+    """Return the contents of a dump. Raises DumpError: it is not a dump, or is too large."""
     if len(data) > LARGEST:
         raise DumpError(f"it has more than {LARGEST} bytes")
     made = _json(data) if data.lstrip()[:1] == b"{" else plain(data)
@@ -149,7 +149,7 @@ def _json(data: bytes) -> Any:
 
 @dataclass(slots=True)
 class _DumpReader:
-    """Takes calls from entries, and no more than `left` parts of them: containers may hold one part often."""
+    """Reads calls from entries, and at most `left` parts of them, since containers may repeat a part."""
 
     left: int = field(default_factory=lambda: MOST)
     known: dict[Any, Any] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class _DumpReader:
             raise DumpError("it holds more than a dump can hold")
 
     def same(self, value: _Kept) -> _Kept:
-        """The value as it was kept first: calls of a job have few different ones."""
+        """Return the first kept equal value: calls of a job have few different values."""
         kept: _Kept = self.known.setdefault(value, value)
         return kept
 
@@ -185,7 +185,7 @@ class _DumpReader:
         )  # fmt: skip
 
     def _elements(self, sizes: Any) -> tuple[int, ...] | None:
-        """The elements of each tensor."""
+        """Return the elements of each tensor."""
         self.spend(len(_list(sizes)))
         return tuple(map(self._product, sizes)) if isinstance(sizes, (list, tuple)) else None
 
@@ -201,7 +201,7 @@ class _DumpReader:
         return tuple(map(_text, types)) if isinstance(types, (list, tuple)) else None
 
     def _where(self, frames: Any) -> str:
-        """The innermost line that is not torch's own, nor of a wrapper around a call."""
+        """Return the innermost line outside torch and wrappers around a call."""
         for frame in _list(frames)[:_FRAMES]:
             one = _dict(frame)
             if (name := _text(one.get("filename"))) and not _TORCH.search(name):
@@ -210,7 +210,7 @@ class _DumpReader:
 
 
 def _close(calls: Sequence[RecordedCall]) -> None:
-    """Give calls inside a coalesced group the state of the call that ends the group: they have none."""
+    """Give calls in a coalesced group, which have no state, the state of the call that ends the group."""
     inside: dict[str, list[RecordedCall]] = {}
     for call in calls:
         before = inside.setdefault(call.group, [])
@@ -267,7 +267,7 @@ _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class _Machine:
-    """The stack of a pickle that is read, what stands below its marks, and what it has put aside."""
+    """The stack of a pickle, the stacks below its marks, and its memo."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -275,7 +275,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def do(self, name: str, value: Any) -> None:
-        """Do one operation, which is named as in pickletools."""
+        """Run an operation, named as in pickletools."""
         stack = self.stack
         if name in _MADE:
             stack.append(_MADE[name]())
@@ -312,7 +312,7 @@ class _Machine:
 
 
 def plain(data: bytes) -> Any:
-    """Return the plain containers that a pickle builds. Raises DumpError: it is cut, or builds others."""
+    """Return a pickle's plain containers. Raises DumpError: it is cut, or builds other objects."""
     machine, ended = _Machine(), False
     try:
         for operation, value, _ in islice(genops(data), MOST):

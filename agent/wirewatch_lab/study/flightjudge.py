@@ -1,7 +1,7 @@
-"""Judges dumps of PyTorch's Flight Recorder: who is missing, who differs, who waits for whom.
+"""Judges dumps of PyTorch's Flight Recorder: missing ranks, differing ranks, and who waits for whom.
 
-A rank is missing from a collective if others wait in it and its own dump shows that it did not call it. A
-rank without a dump is never named as missing.
+A rank is missing from a collective if others wait in it and its own dump shows no such call. A rank without a
+dump is never named as missing.
 """
 
 import re
@@ -25,9 +25,9 @@ _Parts = tuple[_Part, ...]
 FaultKind = Literal["mismatch", "deadlock", "missing", "message", "standing"]
 _MESSAGE = re.compile(r"(send|recv) ([0-9]{1,7})(->|<-)([0-9]{1,7})")
 _MANY = 8
-"""Ranks that a sentence names."""
+"""Ranks named in a sentence."""
 _MEETS = re.compile(r"_?(all_?reduce|all_?gather|reduce_scatter|barrier)")
-"""Collectives that no rank completes before all have called them, as a broadcast's root may."""
+"""Collectives that complete only after all ranks have called them, unlike a broadcast at its root."""
 _UNEVEN = ("all_to_all", "alltoall", "all_gather_v", "reduce_scatter_v", "split", "new_window")
 
 
@@ -109,7 +109,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.flight-recorder.1": FLIGHT}
 
 @dataclass(slots=True)
 class _Group:
-    """A process group, and the collectives that each rank's dump has of it, by number."""
+    """A process group, and each rank's collectives of it by number."""
 
     name: str
     desc: str
@@ -123,7 +123,7 @@ class _Group:
 
     @property
     def completed(self) -> int:
-        """Return the number of the newest collective to which all ranks have come: one has completed it."""
+        """Return the number of the newest collective that all ranks reached, since some rank completed it."""
         own = (item for calls in self.calls.values() for item in calls.items())
         return max(
             (n for n, calls in own if any(c.done and _MEETS.match(c.shape.op) for c in calls)), default=0
@@ -133,14 +133,14 @@ class _Group:
         return max(self.calls.get(rank, ()), default=None)
 
     def numbers(self) -> Iterator[tuple[int, dict[int, list[RecordedCall]]]]:
-        """Each number with the calls that ranks made under it."""
+        """Yield each number with the calls that ranks made under it."""
         for seq in sorted({seq for calls in self.calls.values() for seq in calls}):
             yield seq, {rank: calls[seq] for rank, calls in self.calls.items() if seq in calls}
 
 
 @dataclass(slots=True)
 class _Waits:
-    """Ranks that wait in one collective, members that did not call it, and those whose dump shows nothing."""
+    """Ranks that wait in a collective, members that did not call it, and members without evidence."""
 
     group: _Group
     seq: int
@@ -158,7 +158,7 @@ class _Waits:
 
 
 class FlightJudge:
-    """What the dumps of a job show together."""
+    """Joint findings from the dumps of a job."""
 
     def __init__(self, dumps: Iterable[RankDump]) -> None:
         self.dumps = {dump.rank: dump for dump in dumps}
@@ -167,7 +167,7 @@ class FlightJudge:
         self.waits = [one for one in map(self._wait, self.groups) if one is not None]
 
     def document(self, not_read: Sequence[str]) -> FlightDocument:
-        """Return all of it, with the verdict."""
+        """Return the document, with the verdict."""
         found = [*self._mismatches()]
         differ = {(one.group, one.desc) for one in found}
         faults = [*found, *self._deadlock(), *self._messages()]
@@ -188,7 +188,7 @@ class FlightJudge:
         )  # fmt: skip
 
     def named(self, ranks: Collection[int]) -> str:
-        """Ranks in a sentence, each with its host and GPU where they are known."""
+        """Return ranks in a sentence, each with its known host and GPU."""
         said = []
         for rank in sorted(ranks)[:_MANY]:
             host, gpu = self.dumps[rank].host if rank in self.dumps else "", self.gpus.get(rank)
@@ -209,9 +209,9 @@ class FlightJudge:
         return FlightFault(kind, group.name, group.desc, seq, named, waits, self._without(group), since, text)
 
     def _wait(self, group: _Group) -> _Waits | None:
-        """The first collective of a group in which ranks wait; later ones wait for it.
+        """Return the first collective of a group in which ranks wait; later collectives wait for it.
 
-        One that a rank has completed counts only if nothing else waits: all have come to it.
+        A collective that a rank has completed counts only if nothing else waits, since all ranks reached it.
         """
         found = None
         for seq, there in group.numbers():
@@ -231,7 +231,7 @@ class FlightJudge:
         return found
 
     def _mismatches(self) -> Iterator[FlightFault]:
-        """The first collective of each group that its ranks do not call alike; later ones follow from it."""
+        """Yield the first differing collective of each group; later differences follow from it."""
         for group in self.groups:
             for seq, there in group.numbers():
                 if len(kinds := self._kinds(group, seq, there)) > 1:
@@ -239,9 +239,9 @@ class FlightJudge:
                     break
 
     def _kinds(self, group: _Group, seq: int, there: Mapping[int, Sequence[RecordedCall]]) -> list[list[int]]:
-        """Ranks by what they call, the largest kind last; without those whose dump may lack a part of it.
+        """Group ranks by their calls, the largest group last, without ranks whose dump may lack a part.
 
-        A field that a dump lacks fits any. A dump may end in the middle of calls that share a number.
+        A field that a dump lacks fits any. A dump may end amid calls that share a number.
         """
         kinds: dict[_Parts, list[int]] = {}
         keys = {rank: tuple(_alike(call.shape) for call in calls) for rank, calls in there.items()}
@@ -280,7 +280,7 @@ class FlightJudge:
         return self._fault("mismatch", group, seq, odd if sure else (), waiting, since, text)
 
     def _waited(self, one: _Waits) -> FlightFault:
-        """Ranks that wait for a missing one, or for nobody that the dumps show."""
+        """Return the fault of ranks that wait for a missing rank, or for nobody in the dumps."""
         no_dump, wait = self._without(one.group), _verb(one.waiting, "wait")
         if one.missing:
             text = f"{self.named(one.missing)} did not call {one.said}, in which "
@@ -303,7 +303,7 @@ class FlightJudge:
         return self._fault(kind, one.group, one.seq, one.missing, one.waiting, one.since, text)
 
     def _blocked(self, rank: int) -> str:
-        """The oldest collective in which a rank itself waits."""
+        """Return the oldest collective in which a rank itself waits."""
         own = (call for call in self.dumps[rank].calls if call.waits and not call.p2p)
         oldest = min(own, key=lambda call: call.created, default=None)
         return "" if oldest is None else f"number {oldest.seq} of {_group_said(oldest.group, oldest.desc)}"
@@ -312,7 +312,7 @@ class FlightJudge:
         return fault.kind == "missing" and all(map(self._blocked, fault.ranks))
 
     def _deadlock(self) -> Iterator[FlightFault]:
-        """Ranks that wait for each other in a ring."""
+        """Yield rings of ranks that wait for each other."""
         edges: dict[int, dict[int, _Waits]] = defaultdict(dict)
         for one in self.waits:
             for rank in one.waiting:
@@ -330,7 +330,7 @@ class FlightJudge:
             yield self._fault("deadlock", wait.group, wait.seq, ring[1:], ring[1:], wait.since, text)
 
     def _pairs(self) -> Iterator[tuple[_Group, int, int, list[RecordedCall], list[RecordedCall]]]:
-        """The sends and receives of each pair of ranks of a group that both left a dump, in their order."""
+        """Yield each pair's sends and receives, in order, where both ranks of a group left a dump."""
         for group in self.groups:
             ends: dict[tuple[int, int], dict[str, list[RecordedCall]]] = {}
             for rank in (rank for rank in group.members if rank in self.dumps):
@@ -343,9 +343,9 @@ class FlightJudge:
             )  # fmt: skip
 
     def _messages(self) -> Iterator[FlightFault]:
-        """The first send or receive that waits between two ranks, whose other side is not called, or differs.
+        """Yield the first waiting message between two ranks whose other side is missing or differs.
 
-        They belong together by their order. Where a dump lacks calls only two that wait do so.
+        Sends and receives match by their order. Where a dump lacks calls, only two waiting calls match.
         """
         for group, source, target, *calls in self._pairs():
             lost = any(self.dumps[rank].gaps or self.dumps[rank].lost for rank in (source, target))
@@ -395,7 +395,7 @@ class FlightJudge:
         return NodeHealth.OK, f"nobody waits: {of} are complete and alike"
 
     def _lacks(self, group: _Group, seq: int, there: Collection[int]) -> bool:
-        """Tell whether a dump of the group lacks a call that others have, and has not lost it by its age."""
+        """Return whether a group's dump lacks a call that others have, for another reason than its age."""
         without = (rank for rank in group.members if rank in self.dumps and rank not in there)
         return any(not self.dumps[rank].lost or seq >= min(group.calls.get(rank, (0,))) for rank in without)
 
@@ -437,7 +437,7 @@ _ORDER: Sequence[FaultKind] = ("mismatch", "deadlock", "missing", "message", "st
 
 
 def _groups(dumps: Mapping[int, RankDump]) -> list[_Group]:
-    """Groups by name and ranks: groups that were split may share a name."""
+    """Return groups by name and ranks, since split groups may share a name."""
     found: dict[tuple[str, tuple[int, ...]], _Group] = {}
     listed = {
         rank: {
@@ -463,7 +463,7 @@ def _groups(dumps: Mapping[int, RankDump]) -> list[_Group]:
 
 
 def _gpus(dumps: Collection[RankDump]) -> Iterator[tuple[int, int]]:
-    """Numbers of GPUs where hosts have as many ranks each, in a row, from a multiple of their number on."""
+    """Yield GPU numbers where hosts have equally many consecutive ranks, starting at multiples of that."""
     hosts: dict[str, list[int]] = defaultdict(list)
     for dump in dumps:
         hosts[dump.host].append(dump.rank)
@@ -473,7 +473,7 @@ def _gpus(dumps: Collection[RankDump]) -> Iterator[tuple[int, int]]:
 
 
 def _ends(call: RecordedCall, group: _Group, rank: int) -> tuple[str, int, int] | None:
-    """`send` or `recv` of a rank, and the source and target of its message, as the job's ranks."""
+    """Return `send` or `recv` of a rank, and the source and target of its message, as ranks of the job."""
     found = _MESSAGE.fullmatch(call.shape.op)
     if found is None or max(int(found[2]), int(found[4])) >= len(group.members):
         return None
@@ -484,7 +484,7 @@ def _ends(call: RecordedCall, group: _Group, rank: int) -> tuple[str, int, int] 
 
 
 def _alike(shape: CallShape) -> _Part:
-    """All that must be the same on each rank; None for what a root alone has, is uneven, or is not known."""
+    """Return all that must be equal on each rank, None for root-only, uneven or unknown parts."""
     op = shape.op or None
     if op is None or op.startswith(_UNEVEN) or op.endswith("coalesced"):
         return op, None, None, None, None
@@ -502,7 +502,7 @@ def _group_said(name: str, desc: str) -> str:
 
 
 def _said(calls: Sequence[RecordedCall]) -> str:
-    """Calls in a sentence: `all_reduce of 1024 Float`."""
+    """Return calls in a sentence: `all_reduce of 1024 Float`."""
     shapes = [f"{one.shape.op} of {_tensor(one.shape.inputs, one.shape.input_types)}" for one in calls]
     return first(shapes, 2, " + ")
 

@@ -1,10 +1,9 @@
-"""What a sweep measures: curves from its options, and what an operation or this machine does not have. Pure.
+"""The measurements of a sweep: curves from its options, and gaps of an operation or of this machine. Pure.
 
-The rules are those of NCCL 2.30 on one node: which algorithms and protocols an operation has is in
-src/graph/tuning.cc (ncclTopoTuneModel), what a communicator cannot use in src/enqueue.cc
-(updateCollCostTable) and src/init.cc (initTransportsRank), when NVLS is there in src/transport/nvls.cc
-(ncclNvlsInit) and src/graph/search.cc (ncclTopoCompute). Sizes are rounded as nccl-tests does it (src/*.cu,
-GetCollByteCount).
+The rules follow NCCL 2.30 on one node: src/graph/tuning.cc (ncclTopoTuneModel) lists the algorithms and
+protocols of each operation. A communicator's limits are in src/enqueue.cc (updateCollCostTable) and
+src/init.cc (initTransportsRank). NVLS depends on src/transport/nvls.cc (ncclNvlsInit) and src/graph/search.cc
+(ncclTopoCompute). Sizes are rounded as in nccl-tests (src/*.cu, GetCollByteCount).
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,12 +20,12 @@ COLLNET_DIRECT, COLLNET_CHAIN, NVLS_TREE, PAT = "CollNetDirect", "CollNetChain",
 SIMPLE, LL, LL128 = "Simple", "LL", "LL128"
 ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE, COLLNET_DIRECT, COLLNET_CHAIN, PAT)
 PROTOCOLS = (SIMPLE, LL, LL128)
-"""Both by the names that NCCL_ALGO and NCCL_PROTO take (src/init.cc)."""
+"""Protocols by the names that NCCL_PROTO takes, as algorithms by NCCL_ALGO's (src/init.cc)."""
 EAGER, GRAPH = "eager", "graph"
 SMALLEST = 8
 """Bytes of the smallest message."""
 PIECE = 16
-"""Bytes to a multiple of which nccl-tests rounds each rank's piece down."""
+"""nccl-tests rounds each rank's piece down to a multiple of these bytes."""
 _REDUCES = frozenset({probe.ALL_REDUCE, probe.REDUCE_SCATTER})
 _HAVE: Mapping[str, frozenset[str]] = {
     **dict.fromkeys((TREE, NVLS_TREE, COLLNET_CHAIN), frozenset({probe.ALL_REDUCE})),
@@ -43,17 +42,19 @@ _BETWEEN_NODES = {
     PAT: "NCCL connects it with one GPU a node alone",
 }
 _NVLS_TYPES = frozenset(probe.DTYPES) - {"int8", "uint8"}
-"""What NVLS adds up (src/include/device.h, ncclNvlsSupported)."""
+"""Element types that NVLS adds up (src/include/device.h, ncclNvlsSupported)."""
 _NEW = frozenset({"Hopper", "Blackwell"})
-"""Architectures with NVLS, and with LL128 between different ones."""
+"""Architectures with NVLS, and with LL128 also between different architectures."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """What was asked for. No `sizes` (bytes): powers of two up to what memory allows; no `ranks`: all GPUs.
+    """The options of a sweep.
+
+    No `sizes` (bytes): powers of two up to what memory allows; no `ranks`: all GPUs.
 
     `varied`: settings of NCCL with their values, where an empty value leaves the setting as it is found.
-    `iterations`: timed runs of each size, None for as many as suit it. `repeats`: passes over all of it.
+    `iterations`: timed runs of each size, None for a number that suits it. `repeats`: passes over everything.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -73,18 +74,18 @@ class SweepOptions:
     repeats: int = 5
 
     def runs_in_place(self, op: str) -> bool:
-        """Whether an operation runs in place."""
+        """Return whether an operation runs in place."""
         return self.in_place and op not in probe.OUT_OF_PLACE
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What is here to sweep with.
+    """The machine's means for a sweep.
 
-    `gpus`: how many, or processes of the gloo engine. `nvlink`: how many of the first of them all reach each
-    other over NVLink, through a switch if `switch`. `architectures` of the GPUs, without those not known.
-    `multicast`: whether the driver offers what NVLS needs, None where that is not known. `settings`: NCCL's,
-    as found. `memory`: bytes that one buffer may have. `without`: operations that the engine does not have.
+    `gpus`: number of GPUs, or of processes of the gloo engine. `nvlink`: how many of the first GPUs all reach
+    each other over NVLink, through a switch if `switch`. `architectures` of the GPUs, without unknown
+    architectures. `multicast`: whether the driver supports NVLS, None where not known. `settings`: NCCL's, as
+    found. `memory`: bytes available to a buffer. `without`: operations that the engine lacks.
     """
 
     engine: str
@@ -100,7 +101,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class GridCurve:
-    """A curve to be measured: sizes in bytes, the smallest first."""
+    """A curve to measure: sizes in bytes, the smallest first."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
 
@@ -109,21 +110,21 @@ class GridCurve:
     sizes: tuple[int, ...]
 
     def case(self, size_bytes: int, iterations: int | None) -> probe.Case:
-        """The measurement of one size; without `iterations` as many runs as suit the size."""
+        """Return the measurement of a size; without `iterations`, as many runs as suit the size."""
         launch: probe.Launch = "graph" if self.configuration.launch == GRAPH else "stream"
         return probe.Case(0, self.op, size_bytes, launch, iterations or usual_iterations(size_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All curves of a sweep; `not_offered`: what was asked for and does not exist, in words, each once."""
+    """All curves of a sweep; `not_offered`: requested parts that do not exist, in words, each once."""
 
     curves: tuple[GridCurve, ...]
     not_offered: tuple[str, ...]
 
 
 def make_grid(options: SweepOptions, here: Capabilities) -> Grid:
-    """All combinations of the options that exist here."""
+    """Return all combinations of the options that exist here."""
     curves: list[GridCurve] = []
     missing: dict[str, None] = {}
     large = [size for size in options.sizes if size > here.memory]
@@ -140,7 +141,7 @@ def make_grid(options: SweepOptions, here: Capabilities) -> Grid:
 
 
 def configurations(options: SweepOptions, gpus: int) -> Iterator[Configuration]:
-    """All combinations, whether they exist or not."""
+    """Yield all combinations, whether they exist or not."""
     names = [name for name, _ in options.varied]
     every = product(*(values for _, values in options.varied))
     settings = [tuple(sorted(one for one in zip(names, values, strict=True) if one[1])) for values in every]
@@ -150,14 +151,14 @@ def configurations(options: SweepOptions, gpus: int) -> Iterator[Configuration]:
 
 
 def fitting(options: SweepOptions, op: str, ranks: int, memory: int) -> tuple[int, ...]:
-    """The sizes in bytes of one curve, rounded as nccl-tests does it, each once; none of zero bytes."""
+    """Return a curve's sizes in bytes, rounded as nccl-tests does, each once; none of zero bytes."""
     asked = options.sizes or powers(SMALLEST, memory)
     found = {aligned(op, size, ranks, probe.DTYPES[options.dtype]) for size in asked if size <= memory}
     return tuple(sorted(found - {0}))
 
 
 def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
-    """`first`, and each size `factor` times the one before, up to `last`; all in bytes."""
+    """Return `first`, then sizes that each multiply the last by `factor`, up to `last`; all in bytes."""
     sizes = []
     while first <= last:
         sizes.append(first)
@@ -166,21 +167,21 @@ def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
 
 
 def aligned(op: str, size_bytes: int, ranks: int, element_bytes: int) -> int:
-    """The message size that nccl-tests runs for one that was asked for, in bytes; 0 where it is too small."""
+    """Return the message size that nccl-tests runs for a requested size, in bytes; 0 if it is too small."""
     if op not in probe.DIVIDED:
         return size_bytes // element_bytes * element_bytes
     return size_bytes // ranks // PIECE * PIECE * ranks
 
 
 def usual_iterations(size_bytes: int) -> int:
-    """How often a size is timed in a row: as nccl-tests, small ones more often, the largest less."""
+    """Return how often to time a size in a row: as nccl-tests, small sizes more often, the largest less."""
     if size_bytes <= 64 * probe.KIB:
         return 50
     return 20 if size_bytes <= 512 * probe.MIB else 10
 
 
 def not_offered(op: str, wanted: Configuration, here: Capabilities, dtype: str) -> str:
-    """Why there is no such configuration of an operation here, in words; empty where there is."""
+    """Return why an operation lacks this configuration here, in words; empty where it exists."""
     if wanted.ranks > here.gpus:
         return f"{wanted.ranks} GPUs: there are {here.gpus}"
     if wanted.ranks < 2:  # noqa: PLR2004
@@ -190,7 +191,7 @@ def not_offered(op: str, wanted: Configuration, here: Capabilities, dtype: str) 
 
 
 def _by_engine(op: str, wanted: Configuration, here: Capabilities) -> str:
-    """What the engine does not have, or cannot take."""
+    """Return operations and values that the engine lacks."""
     engine = here.engine
     if op in here.without:
         return f"{op}: engine {engine} does not have it in that form"
@@ -244,7 +245,10 @@ def _without_nvls(wanted: Configuration, here: Capabilities) -> str:
 
 
 def _by_protocol(wanted: Configuration, here: Capabilities) -> str:
-    """LL128 relies on stores of 128 bytes that stay whole; NCCL obeys NCCL_PROTO also where they do not."""
+    """Return why LL128 is not to be trusted; it needs stores of 128 bytes that stay whole.
+
+    NCCL obeys NCCL_PROTO even without this guarantee.
+    """
     if wanted.protocol != LL128:
         return ""
     if wanted.ranks > here.nvlink:

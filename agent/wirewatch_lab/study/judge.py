@@ -1,7 +1,7 @@
-"""Runs of nccl-tests against what their wires and networks should give. Pure.
+"""Judges runs of nccl-tests by the expected rates of their wires and networks. Pure.
 
-Each size is judged by itself; the average that nccl-tests prints mixes small messages with large ones and
-decides nothing. A single size is never FAILED: it takes two.
+Each size is judged alone. The average of nccl-tests mixes small messages with large messages and decides
+nothing. A single size is never FAILED: this takes two sizes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,24 +21,25 @@ from wirewatch_lab.study.points import RepeatedRow, is_wrong, middle, points
 from wirewatch_lab.study.runs import BenchmarkRun, shortfall
 
 RATIO = 0.7
-"""The share of what is expected below which a size fails."""
+"""A size fails below this share of its expected rate."""
 DECIDES = 0.4
-"""What healthy machines may be further below than this decides nothing good."""
+"""An expectation that healthy machines may miss by more than this share proves no good result."""
 HALF = 0.5
 FLOOR, LARGE = 4 * KIB, 64 * MIB
-"""Up to here all sizes show one latency; and from here on one placement counts without the other."""
+"""All sizes up to the first show the same latency; from the second on, one placement counts without the
+other."""
 _ABOVE = 1.05
-"""Rounding of figures above what a wire carries."""
+"""Rounding of figures above a wire's rate."""
 _HOST_MEMORY = 0.15
 _DEBUG = "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV"
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedSize:
-    """A row against its expectation: busbw in bytes per second, the median of its repeats.
+    """A row beside its expectation: busbw in bytes per second, the median of its repeats.
 
     `expected`: by the best way in which its ranks may be joined. `least`: busbw by the worst. `limit`: the
-    share of `least` below which it is slow. `low`, `well`: whether it is slow by all ways, well by the best.
+    row is slow below this share of `least`. `low`, `well`: whether it is slow by all ways, well by the best.
     """
 
     point: RepeatedRow
@@ -51,22 +52,22 @@ class JudgedSize:
 
     @property
     def ratio(self) -> float:
-        """The share of what is expected."""
+        """Return the ratio to the expected busbw."""
         return self.busbw / self.expected.busbw
 
     @property
     def low(self) -> bool:
-        """Whether it is below the limit by all ways."""
+        """Return whether it is below the limit by all ways."""
         return self.busbw < self.limit * self.least
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A run, judged. `reason`: why not, in words, empty where something was. `failures`: of the run itself.
+    """A run, judged. `reason`: why nothing was judged, in words, else empty. `failures`: of the run itself.
 
-    `low`: the sizes that are below the limit, the worst first. `checked`: whether any of its values were.
-    `next`: what may be the cause of low ones, and what to do. `asks`: the reason is a question, or it is not
-    whole, so that other runs which are well do not make all well.
+    `low`: the sizes below the limit, the worst first. `checked`: whether any of its values were. `next`:
+    possible causes of low sizes, and the next steps. `asks`: the reason is a question, or the run is not
+    whole; then other healthy runs do not make the whole well.
     """
 
     run: BenchmarkRun
@@ -83,7 +84,7 @@ class JudgedRun:
 
 
 def judge(run: BenchmarkRun, basis_of: BasisOf, ratio: float = RATIO) -> JudgedRun:
-    """Judge every size of a settled run; it is slow below the share `ratio` of what is expected.
+    """Judge every size of a settled run; sizes below the share `ratio` of the expectation are slow.
 
     Raises ValueError: the run has too many different rows.
     """
@@ -107,22 +108,22 @@ def judge(run: BenchmarkRun, basis_of: BasisOf, ratio: float = RATIO) -> JudgedR
 
 
 def severity(low: Sequence[JudgedSize]) -> Health:
-    """How bad sizes are that are slow: FAILED where a second measurement confirms the first, as of probes.
+    """Return how bad slow sizes are: FAILED where a second measurement confirms the first, as in probes.
 
-    Of what is expected with little confidence only half of the limit is.
+    With little confidence in the expectation, only half the limit is FAILED.
     """
     sure = [one for one in low if one.expected.within <= DECIDES or one.busbw < HALF * one.limit * one.least]
     return Health.OK if not low else Health.FAILED if len(sure) > 1 else Health.DEGRADED
 
 
 def overall(healths: Iterable[Health], failures: Sequence[str], *, asks: bool = False) -> Health:
-    """The health of all runs: what could not be judged counts where nothing could, or where it `asks`."""
+    """Return the health of all runs; unjudged runs count where nothing was judged, or where they `asks`."""
     worst = max(set(healths) - {Health.UNKNOWN}, default=Health.UNKNOWN)
     return Health.FAILED if failures else Health.UNKNOWN if asks and worst is Health.OK else worst
 
 
 def of_log(log: LogSummary) -> Health:
-    """The health of a log alone: whether its hot collective's wire is known, and goes around no fallback."""
+    """Return the health of a log: its hot collective's wire must be known, without a fallback."""
     if any(wire.fallback for one in log.communicators for wire in one.wires):
         return Health.DEGRADED
     return Health.OK if log.hot is not None and log.hot.wires else Health.UNKNOWN
@@ -151,7 +152,7 @@ def _rates(found: Sequence[RepeatedRow]) -> Iterator[tuple[RepeatedRow, bool, fl
 def _sizes(
     run: BenchmarkRun, found: Sequence[RepeatedRow], basis: Basis, ratio: float
 ) -> tuple[tuple[JudgedSize, ...], str, bool]:
-    """Every row of which something is expected; or why of none, and whether that is a question."""
+    """Return every row with an expectation; or why there is none, and whether that is a question."""
     rates = list(_rates(found))
     none = (
         (not run.op, "operation not known: pass --op"),
@@ -186,7 +187,7 @@ def _sizes(
 def _possible(
     run: BenchmarkRun, ways: Sequence[JoinedWay], rates: Sequence[tuple[RepeatedRow, bool, float]]
 ) -> tuple[list[JoinedWay], str]:
-    """The ways that carry what was measured; or that none does, in words."""
+    """Return the ways that carry the measured rates; or words that no way does."""
     fastest, at = max((busbw, point.size_bytes) for point, _, busbw in rates)
     left = [way for way in ways if fastest <= _ABOVE * way.most(run.op)]
     if left:
@@ -213,7 +214,7 @@ def _size(
 
 
 def _low(sizes: Sequence[JudgedSize]) -> Iterator[JudgedSize]:
-    """Rows that are slow; one of smaller messages is an outlier where its other placement is not slow."""
+    """Yield slow rows; a smaller message's row is an outlier where its other placement is not slow."""
     floors = [one for one in sizes if one.point.size_bytes <= FLOOR]
     times = [one.busbw / (one.limit * one.least) for one in floors if one.least]
     slow_floor = bool(times) and median(times) < 1
@@ -226,7 +227,7 @@ def _low(sizes: Sequence[JudgedSize]) -> Iterator[JudgedSize]:
 
 
 def _next(run: BenchmarkRun, basis: Basis, low: Sequence[JudgedSize]) -> Iterator[str]:
-    """What may be the cause of slow sizes, and the next command."""
+    """Yield possible causes of slow sizes, and the next command."""
     if not low:
         return
     large = [one for one in low if one.point.size_bytes >= LEAST_BYTES]

@@ -17,11 +17,11 @@ from wirewatch_lab.study.rings import NETWORKS, RingAudit
 from wirewatch_lab.study.summary import span
 
 SHOWN = 8
-"""How many of a list a person is shown; the document has them all."""
+"""Entries of a list that a person sees; the document has them all."""
 FIRST = 13
-"""Lines of a log's first answer; with the verdict above it and the hint below it they are 15."""
+"""Lines of a log's first answer; with the verdict above and the hint below they are 15."""
 At = Callable[[int], str]
-"""How the number of a line is written."""
+"""Writes the number of a line."""
 PATHS: Final = (
     ((2, 27, 5), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")),
     ((2, 27, 0), ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "PXN", "P2C", "PHB", "SYS", "NET", "DIS")),
@@ -29,7 +29,7 @@ PATHS: Final = (
     ((2, 12, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PXN", "PHB", "SYS", "NET", "DIS")),
     ((0, 0, 0), ("LOC", "NVL", "NVB", "PIX", "PXB", "PHB", "SYS")),
 )
-"""Kinds of path by number, the nearest first, since a version."""
+"""Kinds of path by number, the nearest first, from a version on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +225,15 @@ class LogSummary:
     set_aside: str
 
     def lines(self, at: At = str) -> tuple[str, ...]:
-        """The summary for people; in brackets stand lines of the log, as `at` writes them."""
+        """Return the summary for people, with log lines in brackets as `at` writes them."""
         names = [one.name for one in self.settings]
         several = list(dict.fromkeys(name for name in names if names.count(name) > 1))
         return self._lines("nccllog.j2", at, shown=SHOWN, sizes=span, several=several)
 
     def first(self, at: At = str, *, beside: bool = False, told: bool = False) -> tuple[str, ...]:
-        """The answer, ways between nodes, and what speaks against the job; that first `beside` a table.
+        """Return the answer, ways between nodes, and objections, which come first `beside` a table.
 
-        `told`: a loss by part says already what speaks against it.
+        `told`: a loss by part already states the objections.
         """
         found = self._lines("nccllogfirst.j2", at, shown=3, beside=beside, told=told)
         more = len(found) - FIRST
@@ -247,7 +247,7 @@ class LogSummary:
 
 
 def way(algorithm: str, protocol: str) -> str:
-    """Algorithm and protocol by NCCL's names, such as `Ring LL128`."""
+    """Return algorithm and protocol by NCCL's names, such as `Ring LL128`."""
     return " ".join(filter(None, (_NAMES.get(algorithm, algorithm), _NAMES.get(protocol, protocol))))
 
 
@@ -266,14 +266,14 @@ _FALLEN = "Failed to bind NVLink SHARP"
 
 
 class LogFeatures:
-    """What a log that was read, with these communicators, says of both."""
+    """Answers from a log and its communicators about both features."""
 
     def __init__(self, log: NcclLog, comms: Sequence[LoggedComm]) -> None:
         self.log = log
         self.comms = comms
 
     def gpudirect(self) -> LogAnswer:
-        """On how many connections it is in use, and where not, why."""
+        """Return on how many connections it is in use, and why not elsewhere."""
         every = [(c, logged) for logged in self.comms for c in logged.comm.connections]
         nets = [pair for pair in every if wire(pair[0].transport) in NETWORKS]
         direct = [pair for pair in nets if "/GDRDMA" in pair[0].transport]
@@ -324,7 +324,7 @@ class LogFeatures:
         return ((said.name, said.value, seen.line) for said, _, seen in self.log.said(Setting))
 
     def nvls(self) -> LogAnswer:
-        """Offered, set up, used, given up, switched off, or not in the log."""
+        """Return whether it is offered, set up, used, given up, switched off, or absent from the log."""
         called = [(chosen, seen) for chosen, _, seen in self.log.said(Chosen)]
         used = [(chosen, seen) for chosen, seen in called if chosen.algorithm.startswith("nvls")]
         offers = [(said.available, said.device, seen) for said, _, seen in self.log.said(Multicast)]
@@ -358,7 +358,7 @@ class LogFeatures:
 
 
 def quotes_of(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
-    """Each text once, at the line of its first, with how many lines say it."""
+    """Return each text once, at its first line, with the number of its lines."""
     first: dict[str, Seen] = {}
     for text, seen in said:
         one = first.setdefault(text, Seen(seen.line))
@@ -367,7 +367,7 @@ def quotes_of(said: Iterable[tuple[str, Seen]]) -> list[Quote]:
 
 
 def path_name(number: int, version: str | Absent) -> str:
-    """The kind of path that a number stands for (src/graph/topo.h), empty where the version is not known."""
+    """Return the path kind of a number (src/graph/topo.h), empty for an unknown version."""
     found = version_numbers(version)
     if found is None:
         return ""

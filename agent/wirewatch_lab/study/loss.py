@@ -1,8 +1,8 @@
-"""Why a run is slower than it should be: its loss by part, each with the line that shows it. Pure.
+"""Loss of a run against its expectation, by part, each with the line that shows it. Pure.
 
-A collective is no faster than its narrowest part. So parts are steps between limits, from what is expected
-down to what was measured: what a part costs comes back once it is mended, and all parts below it. They sum up
-to the loss. What no limit explains is called unexplained. Causes whose cost no line shows have no figure.
+A collective is no faster than its narrowest part. So parts are steps between limits, from the expected to the
+measured busbw. A part's cost returns once it and all lower parts are mended. They add up to the loss. The
+rest that no limit explains is called unexplained. Causes without a cost in the log have no figure.
 """
 
 import math
@@ -31,22 +31,22 @@ from wirewatch_lab.study.runs import BenchmarkRun
 RINGS = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
 """Operations whose rings load all hops alike."""
 _ABOVE = 1.05
-"""Rounding of figures above what a wire carries."""
+"""Rounding of figures above a wire's rate."""
 _COLLNET = "NCCL_COLLNET_ENABLE"
 _WARNINGS = 2
 _SMALL = 0.05
-"""Share of what is expected below which a rest needs no cause."""
+"""A rest below this share of the expectation needs no cause."""
 _SAME = 1 - 1e-6
 """Below this share a limit differs from another by more than rounding."""
 _HOST_MEMORY = 27.9e9
 _RECORDED = frozenset({"NVIDIA H100 80GB HBM3", "NVIDIA H200"})
-"""Products of which 2 and 4 GPUs of one node were measured through host memory: 22.9 to 27.9 GB/s of messages
-from 256 MiB on (proof/hardware: 2026-11-23-h200-jobs, 2026-11-27-h100, 2026-11-28-h200)."""
+"""Products measured through host memory with 2 and 4 GPUs of a node. Messages from 256 MiB on reached 22.9 to
+27.9 GB/s (proof/hardware: 2026-11-23-h200-jobs, 2026-11-27-h100, 2026-11-28-h200)."""
 _WITHOUT_GPUDIRECT = "two GH200 reached 80 of 96 GB/s so (NVIDIA/nccl#1579), other machines may lose more"
 _ACROSS = "it need not cost: rings that alternate reached 390 GB/s, others 370 (oracle-quickstart/oci-hpc#48)"
-"""Public figures beside causes, which price no other machine."""
+"""Public figures of causes, which hold for no other machine."""
 _EVEN = 0.98
-"""Share of all parts together below which one of them holds a ring for itself."""
+"""Below this share of all parts together, a single part holds the ring back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class LossAccount:
     others: list[LossPart]
 
     def lines(self) -> Iterator[str]:
-        """The account for people."""
+        """Yield the account for people."""
         place = " in place" if self.in_place else ""
         head = f"Loss of {self.op} of {size(self.size_bytes)}{place}: {self.measured / GB:.1f}"
         if self.expected is None or self.within is None or self.unexplained is None:
@@ -104,9 +104,9 @@ class LossAccount:
 
 @dataclass(frozen=True, slots=True)
 class LossEvidence:
-    """What may show where a loss is: a log, how its lines are written, and the name of a topology file.
+    """Evidence for the place of a loss: a log, its line format, and the name of a topology file.
 
-    `free`: what the run is judged by without its settings.
+    `free`: the run's basis without its settings.
     """
 
     log: LogSummary
@@ -116,7 +116,7 @@ class LossEvidence:
 
 
 class _Limit(NamedTuple):
-    """A bound of busbw in bytes per second, and where that stands; not `firm` if it holds for rings alone."""
+    """A bound of busbw in bytes per second, and its source; not `firm` if it holds only for rings."""
 
     busbw: float
     what: str
@@ -125,7 +125,7 @@ class _Limit(NamedTuple):
 
 
 class _Carrier(NamedTuple):
-    """What carries `rate` bytes per second each way, and the channels that load it in one direction."""
+    """A part with `rate` bytes per second each way, and the channels that load it in one direction."""
 
     rate: float | None
     load: float
@@ -171,7 +171,7 @@ def account(judged: JudgedRun, basis: Basis, evidence: LossEvidence) -> LossAcco
 def _steps(
     expected: float | None, measured: float, limits: Sequence[_Limit]
 ) -> tuple[list[LossPart], list[LossPart]]:
-    """What each limit costs below those above it, and limits that hold for rings or that the run exceeded."""
+    """Return each limit's cost below the limits above it, and limits of rings or that the run exceeded."""
     parts, others, ceiling = list[LossPart](), list[LossPart](), expected
     rings = [one for one in limits if not one.firm and one.busbw < (expected or math.inf)]
     for limit, what, at, _ in sorted(rings, key=lambda one: one.busbw)[:1]:
@@ -192,13 +192,13 @@ def _steps(
 
 
 def _free(run: BenchmarkRun, size_bytes: int, basis: Basis) -> float:
-    """Busbw that is expected at most without settings, 0 where nothing is."""
+    """Return the highest expected busbw without settings, 0 where there is none."""
     found = [way.expect(run.op, size_bytes) for way in basis.ways]
     return max((one.busbw for one in found if not isinstance(one, Absent)), default=0.0)
 
 
 def _limits(run: BenchmarkRun, basis: Basis, evidence: LossEvidence) -> Iterator[_Limit]:
-    """What the ports, slots and switches of each host carry, by the way of the run's rings."""
+    """Yield the limits of each host's ports, slots and switches, by the way of the run's rings."""
     found = ring_audit(run, evidence.log)
     if found is None or run.op not in RINGS:
         return
@@ -229,7 +229,7 @@ def _limits(run: BenchmarkRun, basis: Basis, evidence: LossEvidence) -> Iterator
 def _through_host(
     run: BenchmarkRun, basis: Basis, evidence: LossEvidence, measured: float
 ) -> Iterator[_Limit]:
-    """What GPUs of a node carry through host memory, where all do: each byte by their own PCIe link."""
+    """Yield the limit of host memory, where all GPUs of a node use it: their own PCIe link for each byte."""
     products = {gpu_product(one.product) for one in run.communicator}
     product = products.pop() if len(products) == 1 else None
     rate = pcie_rate(product.pcie, LANES) if product else None
@@ -267,7 +267,7 @@ def _carriers(
 
 
 def ring_audit(run: BenchmarkRun, log: LogSummary) -> RingAudit | None:
-    """The communicator between nodes that may be a run's; of several the first where all use NICs alike."""
+    """Return a run's possible communicator between nodes; of several, the first if all use NICs alike."""
     alike = [one for one in log.rings if one.ranks in {run.ranks, None}]
     used = {
         tuple((nic.host, nic.number, nic.sends, nic.receives, nic.not_direct) for nic in one.nics)
@@ -277,7 +277,7 @@ def ring_audit(run: BenchmarkRun, log: LogSummary) -> RingAudit | None:
 
 
 def _is_ring(run: BenchmarkRun, log: LogSummary, algorithm: str) -> bool:
-    """Whether large messages ran as rings, by the log's choices or a setting; only all_reduce has others."""
+    """Return whether large messages ran as rings, by the log or a setting; only all_reduce has others."""
     if run.op != ALL_REDUCE:
         return True
     chosen = {
@@ -301,7 +301,7 @@ def _slots(host: HostNics, evidence: LossEvidence) -> list[_Carrier]:
 
 
 def _switches(host: HostNics, found: RingAudit, evidence: LossEvidence) -> list[_Carrier]:
-    """Each byte goes up by one switch and comes down by one at each end: two ways of a channel share both."""
+    """Return switches with their load; each byte goes up one switch and down one at each end."""
     ours = [one for one in found.switches if one.host == host.host]
     ends = sum(nic.sends + nic.receives for nic in host.nics)
     if sum(one.up for one in ours) != ends or sum(one.down for one in ours) != ends:
@@ -323,7 +323,7 @@ def _name(nic: UsedNic) -> str:
 
 
 def _rated_at(nic: UsedNic, evidence: LossEvidence) -> str:
-    """The line of a hop that uses a NIC, and that of its rate."""
+    """Return the line of a hop that uses a NIC, and the line of its rate."""
     rated = evidence.at(nic.rate_line) if nic.rate_line else f"{evidence.file}:{nic.file_line}"
     return f"{evidence.at(nic.line)}, {rated}"
 
@@ -335,7 +335,7 @@ def _place_of(evidence: LossEvidence, name: str) -> str:
 def _causes(
     run: BenchmarkRun, basis: Basis, evidence: LossEvidence, parts: Sequence[LossPart]
 ) -> Iterator[LossPart]:
-    """Causes that the log shows, and not what they cost."""
+    """Yield causes that the log shows without a cost."""
     log, at = evidence.log, evidence.at
     through_host = any("through host memory" in one.what for one in parts)
     for comm in log.communicators:

@@ -1,7 +1,7 @@
-"""JSON that nccl-tests writes with -J: one document for each run, found in any text and read as a run.
+"""JSON that nccl-tests writes with -J: a document for each run, found in any text and read as a run.
 
-Versions 1 to 3 (nccl-tests 2.17 to 2.19, src/util.cu). Booleans and some numbers are strings there, each
-process is listed with its first device only, and a document may be cut where the test failed.
+Versions 1 to 3 (nccl-tests 2.17 to 2.19, src/util.cu). They write booleans and some numbers as strings, and
+list each process with its first device only. A failed test may cut its document.
 """
 
 import json
@@ -13,30 +13,30 @@ from wirewatch_lab.study import runs
 from wirewatch_lab.study.nccltests import Reader
 
 LARGEST = 128 << 20
-"""Characters of a document; of thousands of ranks with all iterations it has some 50 million."""
+"""Most characters of a document; thousands of ranks with all iterations take some 50 million."""
 _BEGIN = re.compile(r'\s*\{\s*(?:$|")')
 _MARK = re.compile(r'["\\{}\[\]]')
 _INFINITE = re.compile(r"(?<=[:,\[])\s*(-?)inf(?=\s*[,}\]])")
 _NAME = re.compile(r"([a-z]+(?:_[a-z]+)?)_perf\b", re.ASCII)
 _KNOWN = re.compile(r'"(version|args|config|env|errors|results|average_bus_bandwid\w*)"\s*:')
 _HEAD = 1 << 14
-"""Characters within which one of the members' names stands."""
+"""A member's name occurs within these first characters."""
 _DEEPEST = 8
-"""How deep a document nests, and some."""
+"""Most nesting of a document, with a margin."""
 _PARAMETERS = {
     "nthreads": "nThread", "ngpus": "nGpus", "minimum_bytes": "minBytes", "maximum_bytes": "maxBytes",
     "warmup_iters": "warmup iters", "iterations": "iters", "aggregated_iterations": "agg iters",
     "validation": "validation", "graph": "graph",
 }  # fmt: skip
-"""Members of `config` by what the header of the text calls them."""
+"""Members of `config`, by the header's names for them."""
 _SHORT = 200
 _SMALL = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class Assembler:
-    """Puts a document together from pieces of text.
+    """Joins a document from pieces of text.
 
-    `text`: all that was taken, without what follows the document. `foreign`: it is not from nccl-tests.
+    `text`: all pieces, without the text after the document. `foreign`: it is not from nccl-tests.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Assembler:
         return "".join(self._pieces)
 
     def take(self, piece: str) -> str | None:
-        """Take a piece; returns what follows the document in it, None while the document goes on."""
+        """Take a piece; return the text after the document, None while the document goes on."""
         self._pieces.append(piece)
         for mark in _MARK.finditer(piece):
             at, what = self._size + mark.start(), mark[0]
@@ -73,11 +73,11 @@ class Assembler:
         return None
 
     def cut(self) -> str:
-        """A document that is cut, as one with the results that it has whole; empty without any."""
+        """Return a cut document closed after its whole results; empty without any."""
         return self.text[: self._whole_result] + "]}" if self._whole_result else ""
 
     def _nested(self, what: str, size: int) -> bool:
-        """Whether this bracket closes the document."""
+        """Return whether this bracket closes the document."""
         if what in "{[":
             self._open.append(what)
             return False
@@ -89,14 +89,14 @@ class Assembler:
 
 
 def begins(line: str) -> bool:
-    """Whether a JSON document may begin with this line."""
+    """Return whether a JSON document may begin with this line."""
     return _BEGIN.match(line[:_SHORT]) is not None
 
 
 def read_document(text: str, line: int, *, cut: bool = False) -> runs.BenchmarkRun | None:
-    """The run that a document is; None for a document of something else.
+    """Return the run of a document; None for another document.
 
-    `text`: one JSON document. `line`: where it begins. `cut`: it was cut, and this is what is left of it.
+    `text`: one JSON document. `line`: where it begins. `cut`: the text is the rest of a cut document.
     """
     members = _members(text)
     results = members.get("results") if isinstance(members, dict) else None
@@ -122,7 +122,7 @@ def read_document(text: str, line: int, *, cut: bool = False) -> runs.BenchmarkR
 
 
 def _members(text: str) -> Any:
-    """Numbers stay text, so that their last digit is known."""
+    """Parse with numbers as text, so that their last digit is known."""
     for form in (text, None):
         try:
             return json.loads(
@@ -155,13 +155,13 @@ def _text(value: Any) -> str:
 
 
 def _settings(environment: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """NCCL's own settings: anything else in an environment may be a secret, and is left out."""
+    """Return NCCL's own settings; the rest of an environment may be secret and is left out."""
     pairs = (entry.partition("=") for entry in environment if isinstance(entry, str))
     return tuple(sorted((name, value) for name, _, value in pairs if name.startswith("NCCL_")))
 
 
 def _devices(run: runs.BenchmarkRun, config: Mapping[str, Any]) -> None:
-    """All devices: a process's others follow its first."""
+    """Add all devices: a process's others follow its first."""
     each = _whole(config.get("nthreads")) * _whole(config.get("ngpus")) or 1
     found: list[runs.RankGpu] = []
     for listed in _list(config.get("devices")):
@@ -227,16 +227,16 @@ def _end(run: runs.BenchmarkRun, members: Mapping[str, Any]) -> None:
 
 
 LINE = 1 << 16
-"""Bytes that are read at once, and kept of a line; those of nccl-tests and NCCL have some hundred."""
+"""Bytes read at once, and kept of a line; lines of nccl-tests and NCCL have some hundred."""
 _CUT = "its JSON document stops in the middle"
 
 
 def mixed_lines(file: BinaryIO, reader: Reader, name: str = "") -> Iterator[str]:
-    """The lines of a text, each without its end, after the reader has read it.
+    """Yield the lines of a text, without their ends, after the reader has read them.
 
-    Tables of nccl-tests, its JSON documents and NCCL's log may stand in it, in any order. The documents are
-    read, and their lines are empty. At the end the reader is finished. Raises OSError: the file cannot be
-    read. Raises ValueError: it holds more than can be kept.
+    The text may hold tables of nccl-tests, its JSON documents and NCCL's log, in any order. The reader takes
+    the documents, and their lines become empty. At the end it finishes the reader. Raises OSError: the file
+    cannot be read. Raises ValueError: it exceeds the memory limits.
     """
     given = reader.lines
     reader.places.begin(name, given + 1)
@@ -278,16 +278,16 @@ def _mixed_lines(file: BinaryIO, reader: Reader) -> Iterator[str]:
 
 
 _CONTAINER = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,20}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP]) ", re.ASCII)
-"""What a container runtime (CRI) writes before a line, or before a part of a line that goes on."""
+"""Prefix of a container runtime (CRI) before a line, or before a part of a continued line."""
 _LINES = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text", "body", "_raw")
-"""Members in which logs of JSON, an object a line, have the line of the program."""
+"""Members that hold the program's line in JSON logs with an object for each line."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m", re.ASCII)
 
 
 def _pieces(file: BinaryIO) -> Iterator[tuple[str, int]]:
-    """The text in parts that end with a line or have `LINE` bytes, without what a runtime wrapped it in.
+    """Yield the text in parts that end with a line or have `LINE` bytes, without a runtime's wrapping.
 
-    Each has the number of its line in the file.
+    Each part has the number of its line in the file.
     """
     begun, start, number = "", "\ufeff", 1
     while part := file.readline(LINE):
@@ -308,7 +308,7 @@ def _pieces(file: BinaryIO) -> Iterator[tuple[str, int]]:
 
 
 def _line_in(value: Any, depth: int = 3) -> str:
-    """The program's line in an object of a log; empty for another object, as a document of nccl-tests."""
+    """Return the program's line in a log object; empty for others, such as a document of nccl-tests."""
     members = _object(value)
     found = [text for name in _LINES if isinstance(text := members.get(name), str)]
     if found or depth == 0 or "results" in members:
@@ -329,7 +329,7 @@ def _lines(text: str, reader: Reader) -> Iterator[str]:
 
 
 def _add(document: Assembler, reader: Reader) -> None:
-    """Take a whole document."""
+    """Add a whole document."""
     lines = document.text.count("\n") + 1
     run = read_document(document.text, reader.lines + 1)
     if run is None:
@@ -340,7 +340,7 @@ def _add(document: Assembler, reader: Reader) -> None:
 
 
 def _unfinished(document: Assembler, reader: Reader) -> str:
-    """A document that the text ends in: a run that is not complete; else all of it."""
+    """Return an unfinished document at the end of the text as an incomplete run, else as text."""
     run = read_document(document.cut(), reader.lines + 1, cut=True)
     if run is None:
         return document.text

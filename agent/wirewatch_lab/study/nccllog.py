@@ -1,4 +1,4 @@
-"""Which wire a job uses, from NCCL's own log: the hot collective's in one line, then what that rests on."""
+"""Finds a job's wires in NCCL's own log: the hot collective's wire in one line, then the evidence."""
 
 import re
 from collections import Counter, defaultdict
@@ -35,17 +35,17 @@ from wirewatch_lab.study.logsummary import Quote
 from wirewatch_lab.study.topologyxml import NcclTopology
 
 EXAMPLES, FALLBACKS = 4, 16
-"""Pairs of ranks that are named, of a wire that is as it should be and of one that is not."""
+"""Pairs of ranks named as examples: of a healthy wire, and of a fallback."""
 _WAYS = 3
 MOST_CALLS = 64
-"""Kinds of calls, and ways between nodes, that a document has."""
+"""Most kinds of calls, and ways between nodes, in a document."""
 _TYPES = (
     ("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8), ("float16", 2),
     ("float32", 4), ("float64", 8), ("bfloat16", 2), ("float8_e4m3", 1), ("float8_e5m2", 1),
 )  # fmt: skip
-"""Element types as NCCL numbers them, and their bytes."""
+"""Element types in NCCL's order of numbers, with their bytes."""
 _PARTS = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"})
-"""Collectives whose count is of one rank's part."""
+"""Collectives that count a single rank's part."""
 _SENDS = frozenset({"send", "recv"})
 _NEAR = frozenset({"LOC", "NVL", "NVB", "C2C"})
 _SLOWEST: Sequence[TransportWire] = (
@@ -68,10 +68,10 @@ def read_log(
     at: logsummary.At = "line {}".format,
     buses: Callable[[], Mapping[str, AbstractSet[str]]] = dict,
 ) -> logsummary.LogSummary:
-    """The summary of a log, line after line, with or without line ends; `messages` is 0 if there are none.
+    """Return the summary of a log, line after line, with or without line ends; `messages` is 0 without any.
 
-    `placement`: the host of each rank by other texts, asked for once all lines are read. `topology`: NCCL's
-    file of one of the hosts. `at`: how the answer writes a line. `buses`: PCI addresses of each host's GPUs
+    `placement`: the host of each rank from other texts, asked for after the last line. `topology`: NCCL's
+    topology file of a host. `at`: writes the number of a line. `buses`: PCI addresses of each host's GPUs
     without the function, by other texts.
     """
     log = NcclLog().read(lines)
@@ -83,7 +83,7 @@ def read_log(
 def _is_elsewhere(
     topology: NcclTopology, comms: Sequence[LoggedComm], buses: Mapping[str, AbstractSet[str]]
 ) -> bool:
-    """Whether a topology file is of no host of the run: none has all of its GPUs at those addresses."""
+    """Return whether a topology file belongs to no host of the run: none has all GPUs at its addresses."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for host, addresses in buses.items():
         found[host] |= addresses
@@ -98,7 +98,7 @@ def _is_elsewhere(
 
 @dataclass(slots=True)
 class _Chosen:
-    """A choice for one size, with the communicators that the line may be about."""
+    """A choice for one size, with the communicators that the line may concern."""
 
     op: str
     size_bytes: int
@@ -112,14 +112,14 @@ class _Chosen:
 
 
 class _Call(NamedTuple):
-    """Calls of one kind (COLL), and the communicator that they were made in."""
+    """Calls of one kind (COLL), and their communicator."""
 
     said: logsummary.CalledCollective
     comm: LoggedComm | None
 
 
 def _called(log: NcclLog, comms: Sequence[LoggedComm]) -> list[_Call]:
-    """What ranks called, those with the most bytes first; the rank with the most calls counts."""
+    """Return the calls, most bytes first; the rank with the most calls counts."""
     owners = grouped((where, number) for number, logged in enumerate(comms) for where in logged.pointers)
     found: dict[tuple[int, Called], Counter[tuple[Process, str]]] = defaultdict(Counter)
     lines: dict[tuple[int, Called], int] = {}
@@ -146,7 +146,7 @@ def _bytes(call: Called) -> int:
 def _groups(
     calls: Mapping[tuple[int, Called], Counter[tuple[Process, str]]], comms: Sequence[LoggedComm]
 ) -> Iterator[ParallelGroup]:
-    """Communicators of which calls are in the log, by number; a rank is known by its process and its GPU."""
+    """Yield communicators with calls in the log, by number; process and GPU identify a rank."""
     for number, ours in grouped((key[0], (key[1], times)) for key, times in calls.items()).items():
         if number < 0:  # Calls of a communicator that the log does not name.
             continue
@@ -170,7 +170,7 @@ def _groups(
 
 
 class _LogQuestions:
-    """What is asked of a log that was read."""
+    """Questions to a log."""
 
     def __init__(
         self, log: NcclLog, placement: Mapping[int, str], nics: rings.NicTable, at: logsummary.At
@@ -233,7 +233,7 @@ class _LogQuestions:
         return ((said.text, seen) for said, _, seen in self.log.said(Remark) if said.about in about)
 
     def _choice(self, chosen: Chosen, process: Process, seen: Seen) -> _Chosen:
-        """Rank 0 of a communicator logs what was chosen: those whose rank 0 is in that process."""
+        """Return a choice with the communicators whose rank 0, which logs choices, is in that process."""
         comms = self._firsts.get(process) or self._members.get(process) or self.comms
         called = self._callers.get((chosen.op, chosen.size_bytes), ())
         own = [comm for comm in called if any(comm is one for one in comms)]
@@ -262,7 +262,7 @@ class _LogQuestions:
         )  # fmt: skip
 
     def _carried(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[logsummary.CarriedBy]:
-        """By the wires that they have; one without connections has run nothing, if others have some."""
+        """Group by wires; a communicator without connections has run nothing, if others have some."""
         found = grouped((tuple(self._carried_by(chosen, [logged])), logged) for logged in comms)
         if len(found) > 1:
             found.pop((), None)
@@ -274,7 +274,7 @@ class _LogQuestions:
         return sorted(carried, key=lambda one: -(one.ranks or 0))
 
     def _carried_by(self, chosen: Chosen, comms: Sequence[LoggedComm]) -> list[str]:
-        """The wires of a choice, the slowest first: connections, but where the switch's multicast does it."""
+        """Return a choice's wires, the slowest first: connections, unless the switch's multicast works."""
         found = self._wires(comms)
         if chosen.algorithm in {"nvls", "nvls_tree"}:
             found = {name: kind for name, kind in found.items() if kind in rings.NETWORKS}
@@ -286,7 +286,7 @@ class _LogQuestions:
         return sorted(found, key=lambda name: _SLOWEST.index(found[name]))
 
     def _named(self, comms: Sequence[LoggedComm]) -> str:
-        """The wires of all connections, the slowest first."""
+        """Return the wires of all connections, the slowest first."""
         wires = self._wires(comms)
         names = sorted(wires, key=lambda name: _SLOWEST.index(wires[name]))
         return either(names, "and") if names else ""
@@ -313,7 +313,7 @@ class _LogQuestions:
         }.get(kind, f"a transport that is not known, {transport}")
 
     def _peer_wire(self, logged: LoggedComm) -> tuple[str, Quote | None]:
-        """NVLink or PCIe: what NCCL's search for rings found decides, or that the GPUs offer multicast."""
+        """Return NVLink or PCIe, by NCCL's search for rings, or by the GPUs' multicast."""
         ours = set(logged.processes.values()) if logged.comm.id else set(self._graphs)
         graphs = [found for process in ours for found in self._graphs.get(process, ())]
         types = {graph.intra for graph, _ in graphs}
@@ -392,7 +392,7 @@ class _LogQuestions:
         )
 
     def _called_most(self) -> str:
-        """The collective with the most bytes of all that ranks called: COLL names its communicator."""
+        """Return the collective with the most bytes in all calls; COLL names its communicator."""
         said, comm = self.calls[0]
         total = sum(one.said.size_bytes * one.said.calls for one in self.calls)
         share = said.size_bytes * said.calls / total if total else 1.0
@@ -406,7 +406,7 @@ class _LogQuestions:
         )
 
     def _part(self) -> str:
-        """Of which ranks and hosts the lines are."""
+        """Return the ranks and hosts in the log."""
         whole = [logged for logged in self.comms if not isinstance(logged.comm.ranks, Absent)]
         hosts = rings.hosts_of(self.comms)
         on = f"{len(hosts)} hosts" if len(hosts) != 1 else f"host {hosts[0]}"
@@ -459,7 +459,7 @@ def _by_process(said: Iterable[tuple[_F, Process, Seen]]) -> Mapping[Process, Se
 
 
 def _over(carried: Sequence[logsummary.CarriedBy]) -> str:
-    """One way to run it, or which communicator would mean which."""
+    """Return a single way to run it, or the ways by communicator."""
     if len(carried) == 1 and carried[0].wires:
         return f"on {either(carried[0].wires, 'and')}"
     if not any(one.wires for one in carried):
@@ -474,7 +474,7 @@ def _over(carried: Sequence[logsummary.CarriedBy]) -> str:
 
 
 def _ranges(choices: Sequence[_Chosen]) -> list[logsummary.ChosenRange]:
-    """Sizes next to each other with the same choice as one range, by collective."""
+    """Merge neighbouring sizes with the same choice into ranges, by collective."""
     found: list[logsummary.ChosenRange] = []
     for one in sorted(choices, key=lambda one: (one.op, one.size_bytes, one.seen.line)):
         last = found[-1] if found else None

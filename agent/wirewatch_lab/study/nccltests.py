@@ -1,9 +1,9 @@
-"""Standard output of nccl-tests, line by line: the runs in it, and what was not understood.
+"""Standard output of nccl-tests, line by line: its runs, and lines that were not understood.
 
-Columns are found by the header of their table. Launchers may have put a rank or a host before each line, so
-that the output of several ranks is mixed; NCCL's log may have torn rows into pieces. A piece is joined with
-what follows when the figures of the whole prove it; any other line that looks like a row and is none is
-counted and, of the first of them, kept. Forms: nccl-tests 1.0 to 2.19, src/common.cu and src/util.cu.
+Columns are found by the header of their table. Launchers may prefix each line with a rank or a host, so that
+output of several ranks is mixed; NCCL's log may have torn rows into pieces. A piece is joined with later text
+when the figures of the whole row prove it. Any other line that looks like a row is counted, and the first few
+are kept. Forms: nccl-tests 1.0 to 2.19, src/common.cu and src/util.cu.
 """
 
 import re
@@ -28,11 +28,11 @@ from wirewatch_lab.study.runs import (
 from wirewatch_lab.study.sources import SourceLines
 
 SHOWN = 5
-"""Lines that are kept of those that were not understood, and of each run's failures."""
+"""Lines kept of the lines not understood, and of each run's failures."""
 _PIECES = 2000
-"""Characters of a torn row; a whole one has some 200."""
+"""Most characters of a torn row; a whole row has some 200."""
 _SHORT = 200
-"""Characters that are kept of a line."""
+"""Characters kept of a line."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(
     r"""
@@ -57,9 +57,9 @@ _MESSAGE = re.compile(
     re.ASCII,
 )
 _BEFORE_MARK = 320
-"""Characters of a message before its mark at most."""
+"""Most characters before a message's mark."""
 _COMMENT = ("#", "nThread ", "Using devices", "Rank ")
-"""How a comment begins; pages that were made of Markdown lose the mark of a heading."""
+"""Beginnings of comments; pages made from Markdown lose a heading's mark."""
 _DEVICE = re.compile(
     r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+(\d{1,9})\s+)?(?:Pid\s+(\d{1,12})\s+)?on\s+(\S+)\s+device\s+(\d{1,9})"
     r"\s+\[([0-9a-fA-Fx:.]{1,32})\]\s*(.*)",
@@ -85,7 +85,7 @@ _NAMES = {"bytes": "size", "n": "count", "op": "redop", "res": "error"}
 _TIMES = frozenset({"time", "cputime"})
 _WRONG = ("#wrong", "error")
 _LOOKS_LIKE_A_ROW = 6
-"""Numbers in a line from which on it looks like a row."""
+"""A line with this many numbers looks like a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class NotUnderstoodLine:
 
 
 class _PlacementColumns(NamedTuple):
-    """Where one placement's figures are: time, algbw, busbw, and what was wrong, -1 if there is no such."""
+    """Positions of a placement's figures: time, algbw, busbw and wrong, -1 if absent."""
 
     in_place: bool
     time: int
@@ -109,7 +109,7 @@ class _PlacementColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table, by the header; `unit`: seconds of a time, None for the processors' time."""
+    """A table's columns by its header. `unit`: of times in seconds, None for processors' time."""
 
     names: tuple[str, ...]
     blocks: tuple[_PlacementColumns, ...]
@@ -117,7 +117,7 @@ class Columns:
     deltas: bool
 
     def row(self, text: str) -> BenchmarkRow | None:
-        """The row in a line, None if the line is not a row."""
+        """Return the row in a line, None if the line is not a row."""
         words = text.split()
         if len(words) == len(self.names) - 1 and "redop" in self.names:
             # Until 2.17 tests that reduce nothing leave that column empty.
@@ -144,7 +144,7 @@ class Columns:
 
 
 class _Table(NamedTuple):
-    """A table whose rows may follow."""
+    """A table with rows to follow."""
 
     run: BenchmarkRun
     columns: Columns
@@ -152,7 +152,7 @@ class _Table(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """Lines with the same text before them: their run, its table, and a row that is not whole yet."""
+    """Lines with the same prefix: their run, its table, and a row that is not yet whole."""
 
     run: BenchmarkRun | None = None
     table: _Table | None = None
@@ -163,11 +163,11 @@ class _Stream:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads lines as they come; `finish` gives what they are.
+    """Reads lines as they come; `finish` completes them.
 
-    `given`: the operation of runs that do not say theirs. `runs` are complete after `finish`. `failures`:
-    what was printed of failures where no run was open. `row_lines`: lines that gave a row, repaired ones by
-    each of their pieces. `places`: the files that were read.
+    `given`: the operation of runs that do not name theirs. `runs` are complete after `finish`. `failures`:
+    failures printed outside every run. `row_lines`: lines that gave a row, for repaired rows each piece.
+    `places`: the input files.
     """
 
     given: str = ""
@@ -186,7 +186,7 @@ class Reader:
     _commands: set[str] = field(default_factory=set)
 
     def feed(self, line: str, *, whole: bool = True) -> None:
-        """Read a line without its end, `whole` if not cut. Raises ValueError: more rows than are kept."""
+        """Read a line without its end, `whole` if not cut. Raises ValueError: too many rows."""
         self.lines += 1
         text = _ESCAPES.sub("", line).rstrip() if "\x1b" in line else line.rstrip()
         key, text = self._split(text)
@@ -206,7 +206,7 @@ class Reader:
             self._plain(stream, text.replace(key, " ") if key.startswith("[") else text)
 
     def finish(self) -> None:
-        """No line follows."""
+        """Finish after the last line."""
         for stream in self._streams.values():
             self._drop(stream)
             stream.run = None
@@ -216,19 +216,19 @@ class Reader:
             settle(run, self.given)
 
     def add(self, run: BenchmarkRun) -> None:
-        """Take a run that was read otherwise."""
+        """Add a run from another reader."""
         self._count(len(run.rows))
         self.runs.append(run)
         for _ in range(run.unread):
             self._miss(run.line, "", "a result in its JSON document that cannot be read")
 
     def pass_over(self, lines: int) -> None:
-        """Count lines that are something else."""
+        """Count lines of other kinds."""
         self.lines += lines
         self.others += lines
 
     def _split(self, text: str) -> tuple[str, str]:
-        """What stands before the text of a program, and that text."""
+        """Return the prefix of a program's text, and that text."""
         match = _PREFIX.match(text)
         if match is not None and match.end():
             return (match["key"] or "").strip(), text[match.end() :]
@@ -248,7 +248,7 @@ class Reader:
         return self._streams.setdefault(key, _Stream())
 
     def _logged(self, stream: _Stream, text: str, message: "re.Match[str]") -> None:
-        """A line of NCCL's log, which may begin in the middle of a row."""
+        """Take a line of NCCL's log, which may begin in the middle of a row."""
         self.messages += 1
         host, start = message["host"], message.start()
         if start == 0:
@@ -307,7 +307,7 @@ class Reader:
             self._piece(stream, stream.table, text)
 
     def _piece(self, stream: _Stream, table: _Table, text: str) -> None:
-        """A part of a row, or none."""
+        """Take a part of a row, or other text."""
         run, columns = table
         if stream.torn:
             joined = stream.torn + text
@@ -329,7 +329,7 @@ class Reader:
             self.others += 1
 
     def _whole(self, stream: _Stream, text: str) -> bool:
-        """Whether the line is a row of the stream's table, whatever its figures are."""
+        """Return whether the line is a row of the stream's table, whatever its figures."""
         if stream.table is None:
             return False
         row = stream.table.columns.row(text)
@@ -340,7 +340,7 @@ class Reader:
         return True
 
     def _row(self, run: BenchmarkRun, row: BenchmarkRow, text: str, line: int) -> bool:
-        """Whether the figures of a row can all be true, so that it is kept."""
+        """Return whether all figures of a row can be true, so that it is kept."""
         why = contradiction(row, run.listed, run.op)
         if why:
             self._miss(line, text, why)
@@ -355,7 +355,7 @@ class Reader:
             raise ValueError(f"more than {MOST_ROWS} rows: cut it into parts")
 
     def _drop(self, stream: _Stream) -> None:
-        """The rest of a torn row is not a row: count it as not understood."""
+        """Count the rest of a torn row as not understood."""
         if stream.torn:
             self._miss(stream.torn_at, stream.torn, "a part of a row")
             stream.torn = ""
@@ -376,7 +376,7 @@ class Reader:
             self._commands.add(named[1])
 
     def _footer(self, stream: _Stream, text: str) -> bool:
-        """Whether the line is one of the two that end a run."""
+        """Return whether the line is among the two that end a run."""
         bounds, average = _BOUNDS.match(text), _AVERAGE.match(text)
         if bounds is None and average is None:
             return False
@@ -394,7 +394,7 @@ class Reader:
         return True
 
     def _failed(self, stream: _Stream, text: str) -> None:
-        """What failed is a run that has begun and not ended, of this rank or else of any."""
+        """Record a failure in a run that has begun and not ended, of this rank or else of any."""
         candidates = [stream.run, *(other.run for other in self._streams.values())]
         opened = next((run for run in candidates if run is not None and not run.ended), None)
         found = self.failures if opened is None else opened.failures
@@ -402,7 +402,7 @@ class Reader:
             found.append(text.strip()[:_SHORT])
 
     def _begun(self, stream: _Stream) -> BenchmarkRun:
-        """The run whose header this is: a new one if the last has a table already."""
+        """Return the run of this header: a new run if the last has a table already."""
         if stream.run is None or stream.run.table or stream.run.ended:
             self._drop(stream)
             stream.run, stream.table = BenchmarkRun(self.lines, begun=True), None
@@ -477,13 +477,13 @@ _COMMENTS: dict[str, Callable[[Reader, _Stream, str], None]] = {
 
 
 def _message(text: str) -> "re.Match[str] | None":
-    """The first message of NCCL in a line; only what stands near its mark is looked at."""
+    """Return the first NCCL message in a line; only text near its mark is searched."""
     mark = _MARK.search(text)
     return None if mark is None else _MESSAGE.search(text, max(0, mark.start() - _BEFORE_MARK))
 
 
 def _columns(text: str, *, in_place_first: bool) -> Columns | None:
-    """The columns that a header names, None for another line."""
+    """Return the columns that a header names, None for another line."""
     words = [_NAMES.get(word.lower(), word.lower()) for word in text.lstrip("# ").split()]
     starts = [at for at, word in enumerate(words) if word in _TIMES]
     if not starts or not {"size", "count", "type"} <= set(words[: starts[0]]):

@@ -1,4 +1,4 @@
-"""What `wirewatch parse` says of an input, as a JSON document and as OpenMetrics."""
+"""The contents of `wirewatch parse`, as a JSON document and as OpenMetrics."""
 
 import statistics
 from array import array
@@ -23,11 +23,11 @@ from wirewatch_lab.study.runs import BenchmarkRun
 from wirewatch_lab.study.summary import in_words, summarize
 
 MOST = 20_000
-"""Rows that a document has; all are judged."""
+"""Most rows in a document; all are judged."""
 MOST_RUNS = 500
-"""Runs that a document has, and as many more that are degraded or failed."""
+"""Most runs in a document, and as many degraded or failed runs besides."""
 _MANY = 1000
-"""Texts of one kind that a run has in a document."""
+"""Most texts of one kind for a run in a document."""
 BUSBW = Metric(
     "parse_busbw_bytes_per_second", Kind.GAUGE, ("op", "size_bytes", "ranks", "placement"),
     "Bus bandwidth as nccl-tests counts it; the median of rows with the same labels.",
@@ -193,7 +193,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.parse.1": PARSE}
 
 
 def parsed_run(judged: JudgedRun, room: int, loss: LossAccount | None = None) -> ParsedRun:
-    """A run as it stands in the document, with at most `room` rows: those below the ratio first."""
+    """Return a run's entry in the document, with at most `room` rows: rows below the ratio first."""
     run = judged.run
     judged_at = {(id(one.point), one.in_place): one for one in judged.sizes}
     order = judged.points
@@ -231,7 +231,7 @@ def parsed_run(judged: JudgedRun, room: int, loss: LossAccount | None = None) ->
 
 
 def low_text(run: BenchmarkRun, one: JudgedSize) -> str:
-    """Such as `all_reduce of 16 MiB in place: 100.0 of 245.6 GB/s, 41 %`; of small messages in time."""
+    """Return e.g. `all_reduce of 16 MiB in place: 100.0 of 245.6 GB/s, 41 %`; small messages in time."""
     op, due = run.op, one.expected
     figures = f"{one.busbw / GB:.1f} of {due.busbw / GB:.1f} GB/s, {one.ratio * 100:.0f} %"
     if one.point.size_bytes < LEAST_BYTES and run.ranks:
@@ -245,12 +245,12 @@ def low_text(run: BenchmarkRun, one: JudgedSize) -> str:
 
 @dataclass(slots=True)
 class ParsedSeries:
-    """Gathers the series of all runs; rows with the same labels become one."""
+    """Collects the series of all runs; rows with the same labels become one."""
 
     _values: dict[tuple[Metric, tuple[str, ...]], "array[float]"] = field(default_factory=dict)
 
     def add(self, judged: JudgedRun) -> None:
-        """Take the rows of a run whose operation is known."""
+        """Add the rows of a run whose operation is known."""
         run = judged.run
         expected = {(id(one.point), one.in_place): one for one in judged.sizes}
         for point in judged.points if run.op else ():
@@ -268,7 +268,7 @@ class ParsedSeries:
                     self._values.setdefault((metric, labels), array("d")).extend(values)
 
     def samples(self, health: Health, not_understood: int) -> Iterator[Sample]:
-        """All series, those of one metric together."""
+        """Yield all series, grouped by metric."""
         for metric in (BUSBW, SECONDS, EXPECTED, RATIO, WRONG):
             for (of, labels), values in self._values.items():
                 if of is metric and values:

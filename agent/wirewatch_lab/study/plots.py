@@ -1,8 +1,8 @@
-"""Plots of curves as SVG that stands in a page: drawn by matplotlib, coloured by the page's style sheet.
+"""Plots of curves as SVG inside a page: drawn by matplotlib, coloured by the page's style sheet.
 
-A colour is a class of the style sheet, so that one drawing is right in light, in dark and on paper. Nothing
-in it has a style of its own, so a page can forbid all styles but its own sheet. Importing this module takes
-matplotlib, which is in the extra `report`.
+A colour is a class of the style sheet, so a drawing suits light, dark and paper. A drawing has no style of
+its own, so a page can forbid all styles except its sheet. Importing this module needs matplotlib, from the
+extra `report`.
 """
 
 import io
@@ -25,24 +25,25 @@ from wirewatch_lab.study.spread import usable
 from wirewatch_lab.study.summary import FLOOR_BYTES, CurveSummary, rates_of, setting
 
 STYLES = (("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1))), ("P", (0, (8, 2))))
-"""Marker and line of each curve: they differ without colour, too."""
+"""Marker and line of each curve, which distinguish curves without colour."""
 LINES = len(STYLES)
-"""Curves in one plot."""
+"""Most curves in a plot."""
 NAMES = ("ink", "soft", "rule", *(f"line{number}" for number in range(LINES)))
-"""Classes of the style sheet, each with a colour that stands for it while it is drawn."""
+"""Classes of the style sheet; during drawing a colour stands for each."""
 COLOURS = {name: f"#0a0b{place:02x}" for place, name in enumerate(NAMES)}
 _CLASSES = {colour: name for name, colour in COLOURS.items()}
 WIDTH, HEIGHT, ROW = 4.0, 2.7, 0.2
-"""Inches: of a plot, and what each line of its legend adds. 4.0 are 288 units, a phone's width."""
+"""Inches of a plot, and of each line of its legend. 4.0 are 288 units, a phone's width."""
 BARS_WIDTH, BARS_HEIGHT, BAR = 7.0, 1.2, 0.55
-"""Inches: of a drawing of bars, and what each bar adds."""
+"""Inches of a bar drawing, and of each further bar."""
 INK, FILL, PALE = "#1b2733", "#2f6f9f", "#9fb8c9"
 LABEL = 42
-"""Characters of a setting in a legend."""
+"""Most characters of a setting in a legend."""
 TICKS = 6
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 _FIGURES = re.compile(r"\d+\.\d{2,}")
-"""Coordinates, of which a tenth of a unit is a fifth of a pixel. A report has thousands."""
+"""Coordinates with several decimals; a tenth of a unit is a fifth of a pixel. A report has thousands of
+them."""
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
@@ -59,9 +60,9 @@ class DrawnPlots:
 
 
 def draw(name: str, curves: Sequence[tuple[Curve, CurveSummary]], known: KnownRates | None) -> DrawnPlots:
-    """At most `LINES` curves of one operation. Each id in a drawing begins with `name`.
+    """Draw at most `LINES` curves of an operation. Each id in a drawing begins with `name`.
 
-    The page must have an element with the id `name`-words, which says what is drawn.
+    The page must have an element with the id `name`-words, which describes the drawing.
     """
     return DrawnPlots(
         _svg(name, "busbw", lambda axes: _busbw(axes, curves, known)),
@@ -158,7 +159,7 @@ def _time(axes: Axes, curves: Sequence[tuple[Curve, CurveSummary]]) -> None:
 
 
 def _line(axes: Axes, place: int, curve: Curve, values: Callable[[CurvePoint], Sequence[float]]) -> None:
-    """The medians over repeats, with a band from the lowest to the highest."""
+    """Draw the medians over repeats, with a band from the lowest to the highest."""
     points = [point for point in curve.points if usable(point)]
     sizes = [point.size_bytes for point in points]
     each = [values(point) for point in points]
@@ -174,7 +175,7 @@ def _line(axes: Axes, place: int, curve: Curve, values: Callable[[CurvePoint], S
 
 
 def _label(text: str) -> str:
-    """What any font has, and matplotlib takes as a label."""
+    """Return a label with characters that any font has and that matplotlib accepts."""
     plain = _plain(text).lstrip("_")
     return plain if len(plain) <= LABEL else f"{plain[: LABEL - 3]}..."
 
@@ -184,7 +185,7 @@ def _plain(text: str) -> str:
 
 
 def _sizes(axes: Axes, curves: Sequence[Curve]) -> None:
-    """The axis of sizes: powers of two, at most TICKS steps of them."""
+    """Draw the axis of sizes: powers of two, at most TICKS steps of them."""
     axes.set_xscale("log", base=2)
     axes.set_xlabel("message size (B; K, M, G are powers of 1024)")
     every = [p.size_bytes for curve in curves for p in curve.points if usable(p)] or [8]
@@ -203,7 +204,7 @@ def _short(size: int) -> str:
 
 
 def _inline(text: str, panel: str, what: str) -> str:
-    """A drawing without styles and namespaces, and with ids that no other has."""
+    """Return a drawing without styles and namespaces, with unique ids."""
     name = f"{panel}-{what}"
     root = ET.fromstring(text)  # noqa: S314 - matplotlib wrote it, just now
     parts = list(root.iter())
@@ -231,7 +232,7 @@ def _inline(text: str, panel: str, what: str) -> str:
 
 
 def _attributes(key: str, value: str, name: str, used: set[str]) -> Iterator[tuple[str, str]]:
-    """An attribute of matplotlib as attributes of the page."""
+    """Yield a matplotlib attribute as attributes of the page."""
     if key == "style":
         yield from _properties(value)
     elif key == f"{_LINK}href":

@@ -1,4 +1,4 @@
-"""Runs of nccl-tests as what studies work on: rows of the same size together, and curves."""
+"""Runs of nccl-tests as input of studies: rows of the same size together, and curves."""
 
 import statistics
 from array import array
@@ -14,20 +14,20 @@ from wirewatch_lab.study.grid import EAGER, GRAPH
 from wirewatch_lab.study.runs import TYPES, BenchmarkRow, BenchmarkRun, bus_bandwidth, operation_seconds
 
 MOST_POINTS = 20_000
-"""Different rows of one run; a sweep by doubling has 31."""
+"""Most different rows of a run; a sweep by doubling has 31."""
 _REPEATS = 1000
-"""Repeats that are kept of a row."""
+"""Most repeats kept of a row."""
 _ALGO, _PROTO = "NCCL_ALGO", "NCCL_PROTO"
 _NOT_TUNING = ("NCCL_DEBUG", "NCCL_TESTS")
-"""How settings begin that change no result."""
+"""Prefixes of settings that change no result."""
 
 
 @dataclass(slots=True)
 class Placed:
-    """Figures of one placement over the repeats of a row: seconds and bytes per second, of all that has them.
+    """Figures of a placement over a row's repeats: seconds and bytes per second, where present.
 
-    `busbw` follows from size, time and ranks where they are known. `wrong` over all repeats; None where
-    values were not checked.
+    `busbw` follows from size, time and ranks where known. `wrong` is over all repeats, None where values were
+    not checked.
     """
 
     seconds: "array[float]" = field(default_factory=lambda: array("d"))
@@ -38,7 +38,7 @@ class Placed:
 
 @dataclass(slots=True)
 class RepeatedRow:
-    """Rows of a run that differ in their figures alone, the first at `line`; `placed` by whether in place."""
+    """Rows of a run that differ only in their figures, the first at `line`; `placed` by whether in place."""
 
     size_bytes: int
     elements: int
@@ -51,7 +51,7 @@ class RepeatedRow:
 
 
 def points(run: BenchmarkRun) -> list[RepeatedRow]:
-    """The different rows of a run, in their order. Raises ValueError: there are too many."""
+    """Return the different rows of a run, in their order. Raises ValueError: too many rows."""
     found: dict[tuple[int, int, str, str, str], RepeatedRow] = {}
     for row in run.rows:
         point = found.get(row[:5])
@@ -65,12 +65,12 @@ def points(run: BenchmarkRun) -> list[RepeatedRow]:
 
 
 def middle(values: Sequence[float]) -> float | None:
-    """The median, None of nothing."""
+    """Return the median, None without values."""
     return statistics.median(values) if values else None
 
 
 def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
-    """Return settled runs as curves, those of one configuration as repeats; `at`: Unix seconds of reading."""
+    """Return settled runs as curves, repeats of a configuration together. `at`: Unix seconds of reading."""
     kept: dict[tuple[str, Configuration, str, bool], dict[int, CurvePoint]] = {}
     problems: list[str] = []
     environment: dict[str, str] = {}
@@ -98,7 +98,7 @@ def to_study(runs: Iterable[BenchmarkRun], source: str, at: float) -> Study:
 
 
 def configuration(run: BenchmarkRun, ranks: int) -> Configuration:
-    """How a run's collectives ran, as far as the input says it."""
+    """Return how a run's collectives ran, as far as the input says it."""
     settings = dict(run.settings)
     algorithm, protocol = settings.pop(_ALGO, ""), settings.pop(_PROTO, "")
     tuning = tuple(pair for pair in sorted(settings.items()) if not pair[0].startswith(_NOT_TUNING))
@@ -108,12 +108,12 @@ def configuration(run: BenchmarkRun, ranks: int) -> Configuration:
 
 
 def dtype(name: str) -> str:
-    """An element type of nccl-tests by our name."""
+    """Return our name of nccl-tests' element type."""
     return TYPES[name][0] if name in TYPES else name
 
 
 def library(code: str) -> str:
-    """NCCL's version from its code, such as 22809; the text itself where it is not a code."""
+    """Return NCCL's version from its code, such as 22809; the text itself where it is not a code."""
     number = whole(code) if len(code) < 7 else None  # noqa: PLR2004
     if number is None:
         return code
@@ -122,7 +122,7 @@ def library(code: str) -> str:
 
 
 def is_wrong(run: BenchmarkRun, placed: Placed) -> int | None:
-    """How many elements were wrong; where only the largest difference is known, by the run's footer."""
+    """Return the number of wrong elements; by the run's footer where only the largest difference is known."""
     if placed.wrong is None:
         return None
     if run.deltas:
@@ -163,7 +163,7 @@ def _environment(run: BenchmarkRun) -> dict[str, str]:
 
 
 def series(runs: Iterable[BenchmarkRun]) -> Iterator[tuple[BenchmarkRun, RepeatedRow, bool, Placed]]:
-    """Every placement of every row of every run."""
+    """Yield every placement of every row of every run."""
     for run in runs:
         for point in points(run):
             for in_place, placed in point.placed.items():
@@ -171,14 +171,14 @@ def series(runs: Iterable[BenchmarkRun]) -> Iterator[tuple[BenchmarkRun, Repeate
 
 
 LAST = 5
-"""Complete probes that stand for a node as it is."""
+"""Number of last complete probes that represent a node."""
 _LAUNCHES = {"graph": GRAPH, "stream": EAGER}
 
 
 def history_study(path: Path, clock: Clock, gpus: Collection[str]) -> Study | Absent:
-    """Return what the last complete, unforced probes of these GPUs (UUIDs) measured; nothing is written.
+    """Return measurements of the last complete, unforced probes of these GPUs (UUIDs); writes nothing.
 
-    `path`: of the history in the state folder. Returns Absent where it cannot be read or has no such probe.
+    `path`: the history in the state folder. Returns Absent where it cannot be read or has no such probe.
     """
     from wirewatch.probe.history import History, HistoryLimits
     from wirewatch.probe.restore import BUSY_SECONDS, probe_of
@@ -194,11 +194,11 @@ def history_study(path: Path, clock: Clock, gpus: Collection[str]) -> Study | Ab
 
 
 def probes_study(probes: Sequence[Probed], source: str) -> Study | Absent:
-    """Curves of groups of GPUs: small messages from CUDA graphs, large ones one by one; each probe a repeat.
+    """Return curves of GPU groups: small messages from CUDA graphs, large messages launched singly.
 
-    Of groups with equally many GPUs the slowest time counts, as it would for a job on any of them. Probes of
-    another engine, of another element type, and such as measured another set of GPUs than the last one are
-    left out. Returns Absent where none is left.
+    Each probe is a repeat. For groups of equal size the slowest time counts, as it does for a job on them.
+    Probes of another engine or element type are left out, and probes of other GPUs than the last probe's.
+    Returns Absent where no probe is left.
     """
     usable = [one for one in probes if one.outcome == "ok" and one.plan.in_place]
     if not usable:
@@ -225,9 +225,9 @@ def probes_study(probes: Sequence[Probed], source: str) -> Study | Absent:
 
 
 def _slowest(probed: Probed) -> Iterable[tuple[tuple[str, int, str], int, float]]:
-    """Return collective, ranks and launch, with a size and the time of the slowest such group.
+    """Yield collective, ranks and launch, with a size and the time of the slowest such group.
 
-    Times stand for the node where values are right, GPUs are several, and a job launches so too.
+    A time counts where values are right, GPUs are several, and jobs use the same launch.
     """
     found: dict[tuple[tuple[str, int, str], int], float] = {}
     groups = probed.plan.groups

@@ -1,7 +1,7 @@
-"""The file of a sweep: a header, then a line of JSON for each measurement, on the disk as it comes.
+"""The file of a sweep: a header, then a line of JSON for each measurement, written to disk at once.
 
-A sweep that ends at any moment loses nothing that its file has, and a line that was torn is measured again.
-While one process writes the file, no other can.
+A sweep that stops at any moment keeps all lines of its file, and a torn line is measured again. A single
+process may write the file at a time.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 _Number = TypeVar("_Number")
 Positive = Annotated[_Number, Field(gt=0)]
 Key = tuple[int, int, int]
-"""A curve by its place in the header, a repeat, both from 0, and a size in bytes."""
+"""A curve by its place in the header, a repeat (both from 0), and a size in bytes."""
 
 
 class RecordsError(Exception):
@@ -38,9 +38,9 @@ class RecordsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SweepHeader:
-    """What is measured, on what, since when (Unix seconds). `seed`: of the order in which it is measured.
+    """The curves and machine of a sweep, and its start (Unix seconds). `seed`: of the order of measurement.
 
-    `known`: what the wires and NCCL's defaults should give.
+    `known`: expected rates of the wires and of NCCL's defaults.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -58,7 +58,7 @@ class SweepHeader:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One size of one curve in one repeat, as `Timed` of the worker has it; seconds an operation."""
+    """A size of a curve in a repeat, as in the worker's `Timed`; seconds an operation."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -76,13 +76,13 @@ class Measurement:
 
     @property
     def key(self) -> Key:
-        """What it measures."""
+        """Return the key of the measurement."""
         return self.curve, self.repeat, self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RanAs:
-    """The algorithm and protocol that NCCL's log names for one size of one curve, such as `Ring Simple`."""
+    """The algorithm and protocol in NCCL's log for a size of a curve, such as `Ring Simple`."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -95,7 +95,7 @@ class RanAs:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Why a curve is not measured from a size on, in any repeat."""
+    """The reason why a curve is not measured from a size on, in any repeat."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -112,7 +112,7 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="line
 
 @dataclass
 class Records:
-    """All that a file holds."""
+    """The contents of a file."""
 
     header: SweepHeader
     measured: dict[Key, Measurement] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Records:
     given_up: dict[int, GivenUp] = field(default_factory=dict)
 
     def take(self, line: Line) -> None:
-        """Take in one line. Raises RecordsError: it does not belong to this sweep, or is there already."""
+        """Add a line. Raises RecordsError: it does not belong to this sweep, or is a duplicate."""
         curves = self.header.curves
         if line.curve not in range(len(curves)) or line.size_bytes not in curves[line.curve].sizes:
             raise RecordsError("it is of no curve of the header")
@@ -134,22 +134,22 @@ class Records:
             self.given_up[line.curve] = line
 
     def is_left(self, key: Key) -> bool:
-        """Whether that is still to be measured."""
+        """Return whether the key is still to measure."""
         given_up = self.given_up.get(key[0])
         return key not in self.measured and (given_up is None or key[2] < given_up.size_bytes)
 
     def left(self) -> Iterator[Key]:
-        """All that is still to be measured."""
+        """Yield all keys still to measure."""
         return filter(self.is_left, keys(self.header))
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left."""
+        """Return whether nothing is left."""
         return next(self.left(), None) is None
 
 
 class SweepFile:
-    """The file while this process may add to it. Adding waits for no disk: `drain` does."""
+    """The file while this process may write it. `add` does not wait for the disk; `drain` does."""
 
     def __init__(self, path: Path, handle: int, records: Records | None, *, made: bool = False) -> None:
         self._path = path
@@ -179,7 +179,7 @@ class SweepFile:
 
     @classmethod
     def resume(cls, folder: Path) -> Self:
-        """Open an earlier sweep's file without a torn last line. Raises RecordsError: none, or one in use."""
+        """Reopen a sweep's file without a torn last line. Raises RecordsError: none, or in use."""
         try:
             handle = os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -198,17 +198,17 @@ class SweepFile:
 
     @property
     def begun(self) -> bool:
-        """Whether it has its header."""
+        """Return whether it has its header."""
         return self._records is not None
 
     @property
     def records(self) -> Records:
-        """What the file holds, and what waits to be written."""
+        """Return the contents of the file, including waiting lines."""
         assert self._records is not None  # noqa: S101 - a new file is given its header first
         return self._records
 
     def begin(self, header: SweepHeader) -> None:
-        """Write the header of a new file, to the disk. Raises OSError: it cannot be written."""
+        """Write the header of a new file to disk. Raises OSError: it cannot be written."""
         self._records = Records(header)
         self._queue(_HEADER.dump_json(header))
         self.drain()
@@ -219,12 +219,12 @@ class SweepFile:
             os.close(around)
 
     def add(self, line: Line) -> None:
-        """Have a line written; it counts from now on."""
+        """Queue a line; it counts from now on."""
         self.records.take(line)
         self._queue(json.dumps(asdict(line), allow_nan=False).encode())
 
     def drain(self) -> None:
-        """Wait until all is on the disk. Raises OSError: it cannot be written; nothing more is."""
+        """Wait until everything is on disk. Raises OSError: a write failed; no further write follows."""
         if self._last is not None:
             self._last.result()
 
@@ -233,7 +233,7 @@ class SweepFile:
         self._last = self._writer.submit(self._write)
 
     def _write(self) -> None:
-        """All that waits. After an error the file may end in a torn line, and nothing may follow."""
+        """Write all waiting lines. After an error the file may end in a torn line, and nothing may follow."""
         if self.trouble:
             raise OSError(self.trouble)
         data = b"".join(self._waiting.popleft() for _ in range(len(self._waiting)))
@@ -262,7 +262,7 @@ class SweepFile:
 
 
 def read_records(folder: Path) -> Records:
-    """Read a sweep's file, also while it is written. Raises RecordsError: there is none that can be used."""
+    """Read a sweep's file, also while it is written. Raises RecordsError: there is no usable file."""
     try:
         data = (folder / NAME).read_bytes()
     except OSError as error:
@@ -271,14 +271,14 @@ def read_records(folder: Path) -> Records:
 
 
 def keys(header: SweepHeader) -> Iterator[Key]:
-    """All that a sweep measures."""
+    """Yield all keys of a sweep."""
     for repeat in range(header.options.repeats):
         for place, curve in enumerate(header.curves):
             yield from ((place, repeat, size) for size in curve.sizes)
 
 
 def study_of(records: Records, source: str) -> Study:
-    """What was measured so far as a study."""
+    """Return the present measurements as a study."""
     header, options = records.header, records.header.options
     same = grouped(((key[0], key[2]), records.measured[key]) for key in sorted(records.measured))
     points: dict[int, list[CurvePoint]] = {}
@@ -306,7 +306,7 @@ def _given_up(records: Records) -> Iterator[str]:
 
 
 def _parsed(folder: Path, data: bytes) -> tuple[Records, int]:
-    """Return what a file holds and how many of its bytes are whole. Raises RecordsError: it is no sweep's."""
+    """Return a file's contents, and its whole bytes. Raises RecordsError: it is not a sweep's."""
     whole = data.rfind(b"\n") + 1
     first, *others = data[:whole].split(b"\n")[:-1] or [b""]
     try:
@@ -330,7 +330,7 @@ def _parsed(folder: Path, data: bytes) -> tuple[Records, int]:
 
 
 def _lock(folder: Path, descriptor: int) -> None:
-    """Raises RecordsError while another process has it; it is let go with the descriptor."""
+    """Lock the file until the descriptor closes. Raises RecordsError while another process has the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -61,7 +61,7 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class PlotPanel:
-    """Two plots of the same curves, and in words what they show."""
+    """Two plots of the same curves, with a description."""
 
     id: str
     caption: str
@@ -83,7 +83,10 @@ class Chapter:
 
 
 def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> None:
-    """Write the report, whole or not at all. Raises ReportError: no matplotlib, or it cannot be written."""
+    """Write the report, whole or not at all.
+
+    Raises ReportError: matplotlib is missing, or the file cannot be written.
+    """
     if find_spec("matplotlib") is None:
         raise ReportError(NOT_INSTALLED)
     text = page(study, known)
@@ -94,7 +97,7 @@ def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> 
 
 
 def page(study: Study, known: Sequence[KnownRates] = ()) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     made = [_chapter(f"c{n}", group, study.curves, known) for n, group in enumerate(groups(study))]
     style = _environment().get_template("report.css").render()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -125,7 +128,7 @@ def _chapter(
 
 
 def _order(one: Configuration) -> tuple[object, ...]:
-    """Sort NCCL's own choice first, then as people count: a setting of 8 comes before one of 16."""
+    """Return a sort key: NCCL's own choice first, then by number: a setting of 8 comes before 16."""
     settings = tuple((name, len(value), value) for name, value in one.settings)
     chosen = one.algorithm == one.protocol == AUTO
     return not chosen, one.ranks, one.algorithm, one.protocol, one.launch, one.registered, settings
@@ -134,7 +137,7 @@ def _order(one: Configuration) -> tuple[object, ...]:
 def _panels(
     name: str, summaries: Sequence[tuple[Curve, CurveSummary]], known: KnownRates | None
 ) -> Iterator[PlotPanel]:
-    """As few plots as hold all curves, each about as full as the others."""
+    """Yield as few plots as hold all curves, equally full."""
     from wirewatch_lab.study.plots import LINES, draw
 
     plots = -(-len(summaries) // LINES)
@@ -164,7 +167,7 @@ def _figures(name: str, summaries: Sequence[tuple[Curve, CurveSummary]]) -> Shee
 
 
 def _winners(name: str, curves: Sequence[Curve], all_curves: Sequence[Curve]) -> Sheet:
-    """A row for each setting, a column for each regime; no rows where there is nothing to compare."""
+    """Return a row for each setting, a column for each regime; no rows where there is nothing to compare."""
     found = list(contests(curves, others=all_curves))
     cells = [{one.configuration: _place(contest, one) for one in contest.placings} for contest in found]
     rows = tuple(
@@ -203,7 +206,7 @@ def _row(curve: Curve, point: CurvePoint) -> tuple[str, ...]:
 
 
 def _printable(value: object) -> object:
-    """A text of others without what ends a page or commands a terminal."""
+    """Return foreign text without characters that end a page or control a terminal."""
     if type(value) is str and not value.isprintable():
         return "".join(one if one.isprintable() else " " for one in value)
     return value
@@ -220,6 +223,6 @@ def _environment() -> Environment:
 
 
 def _breakable(text: str) -> Markup:
-    """A name that a narrow column may break after its underscores."""
+    """Return a name with possible breaks after its underscores, for narrow columns."""
     plain = "".join(one if one.isprintable() else " " for one in text)
     return Markup("_<wbr>").join(plain.split("_"))

@@ -1,8 +1,8 @@
 """The way of a job's rings between nodes, hop by hop: NICs, rails and GPUDirect at both ends, and its price.
 
-Each end of a hop is in the log of its own rank alone. What a log of some ranks leaves open stays open. A ring
-sends as many bytes over each of its hops, and each channel has the same part of a message: so a NIC with two
-of eight channels holds all eight to four times its rate.
+Each end of a hop is in the log of its own rank alone. Gaps in a log of only some ranks stay open. A ring
+sends equally many bytes over each of its hops, and each channel has the same part of a message. So a NIC with
+two of eight channels limits all eight to four times its rate.
 """
 
 import re
@@ -23,9 +23,9 @@ from wirewatch_lab.study.topologyxml import NcclTopology, XmlNic, XmlPlace
 
 NETWORKS = frozenset({"net_socket", "net_ib", "net_ib_gdr", "net_other"})
 NO_RAILS = frozenset({"Socket", "AWS Libfabric", "Libfabric"})
-"""Networks in which any NIC reaches any other over the same switches: TCP sockets, EFA and Slingshot."""
+"""Networks where any NIC reaches any other over the same switches: TCP sockets, EFA and Slingshot."""
 MOST = 256
-"""Hops that a document has, those across rails first."""
+"""Most hops in a document, hops across rails first."""
 Rail = Literal["same", "cross", "none", "not known"]
 _NET = re.compile(
     r"NET/(?P<network>[^/]+)/(?P<nic>\d+)(?:\((?P<through>\d+)\))?(?P<direct>/GDRDMA)?", re.ASCII
@@ -92,7 +92,7 @@ class UsedNic:
 
     @property
     def load(self) -> int:
-        """The most channels of one direction."""
+        """Return the most channels of one direction."""
         return max(self.sends, self.receives)
 
 
@@ -113,7 +113,7 @@ class UsedSwitch:
 
 @dataclass(frozen=True, slots=True)
 class HostNics:
-    """The NICs of one host that hops use, of so many that it lists; all if `whole`, else those in the log."""
+    """NICs of a host that hops use, and how many it lists; all if `whole`, else the NICs in the log."""
 
     host: str
     nics: list[UsedNic]
@@ -122,23 +122,23 @@ class HostNics:
 
     @property
     def rates(self) -> str:
-        """The rates that are known, for people; empty for none."""
+        """Return the known rates for people; empty for none."""
         return " or ".join(map(gigabits, sorted({nic.rate for nic in self.nics if nic.rate})))
 
     @property
     def direct(self) -> tuple[int, int]:
-        """Ends with GPUDirect RDMA, and all of them."""
+        """Return the number of ends with GPUDirect RDMA, and of all ends."""
         known = sum(nic.direct for nic in self.nics)
         return known, known + sum(nic.not_direct for nic in self.nics)
 
     @property
     def share(self) -> float:
-        """The share of ends with GPUDirect RDMA."""
+        """Return the share of ends with GPUDirect RDMA."""
         return self.direct[0] / max(self.direct[1], 1)
 
     @property
     def line(self) -> int:
-        """The first line of an end without GPUDirect RDMA where there is one, else of an end with it."""
+        """Return the first line of an end without GPUDirect RDMA, else of an end with it."""
         off = [nic.line for nic in self.nics if nic.not_direct]
         return min(off or [nic.line for nic in self.nics])
 
@@ -177,7 +177,7 @@ class RingAudit:
 
     @property
     def by_host(self) -> list[HostNics]:
-        """The NICs of each host; first those without GPUDirect RDMA, or with the fewest NICs in use."""
+        """Return the NICs of each host; first hosts without GPUDirect RDMA or with the fewest used NICs."""
         every = grouped((nic.host, nic) for nic in self.nics)
         found = (
             HostNics(host, nics, self.listed.get(host, 0), self.leaves(host)) for host, nics in every.items()
@@ -185,7 +185,7 @@ class RingAudit:
         return sorted(found, key=lambda one: (one.share, len(one.nics) / max(one.listed, 1), one.host))
 
     def leaves(self, host: str) -> bool:
-        """Whether every ring is seen to leave a host, so that the log has all of its NICs that are in use."""
+        """Return whether every ring leaves a host in the log, so that all its used NICs are known."""
         return self.channels == sum(nic.sends for nic in self.nics if nic.host == host)
 
 
@@ -213,14 +213,14 @@ class NicTable:
                 self._rates[host, one.name] = one.rate, seen.line
 
     def names(self, host: str, network: str) -> Mapping[int, str]:
-        """All NICs of a host; plugins for InfiniBand list theirs as NET/IB."""
+        """Return all NICs of a host; plugins for InfiniBand list theirs as NET/IB."""
         own = self._names.get((host, network)) or (network not in NO_RAILS and self._names.get((host, "IB")))
         return own or self._others
 
     def rate(self, host: str, number: int, name: str) -> tuple[float | None, int]:
-        """Bytes per second and the log's line, 0 for the topology file; None where nothing says it.
+        """Return bytes per second and the log's line, 0 for the topology file; None where nothing states it.
 
-        A NIC that NCCL made of several ports has their sum.
+        A NIC made of several ports has the sum of their rates.
         """
         ports = [self._rates.get((host, port)) for port in name.split("+")]
         known = [port for port in ports if port]
@@ -231,13 +231,13 @@ class NicTable:
         return place.rate if place else None, 0
 
     def place(self, number: int, name: str) -> XmlNic | None:
-        """The NIC in the topology file, None where that has another name for the number."""
+        """Return the NIC in the topology file, None where its name for the number differs."""
         found = self._file.get(number)
         other = found and name and found.name and found.name != name.partition(":")[0]
         return None if other else found
 
     def node(self) -> tuple[int, float | None, int, list[str]]:
-        """NICs of the host that lists most, the rate that all known ones have, its line, and all names."""
+        """Return the NICs of the longest list, their common known rate, its line, and all names."""
         hosts = {host for host, _ in self._names} | {host for host, _ in self._rates}
         every = {host: dict(self.names(host, "IB") or self._any(host)) for host in hosts} or {
             "": self._others
@@ -258,7 +258,7 @@ class NicTable:
 def audit(
     logged: LoggedComm, table: NicTable, placement: Mapping[int, str], group: str = ""
 ) -> RingAudit | None:
-    """Return a communicator's hops between nodes, None without any; `placement`: hosts that others name."""
+    """Return hops between nodes, None without any. `placement`: hosts that other texts name."""
     hosts = {**placement, **_places(logged)}
     order = _Order(logged)
     hops = sorted(_hops(logged, table, hosts, order), key=lambda hop: (hop.rail != "cross", hop.channel))
@@ -284,7 +284,7 @@ def audit(
 
 
 def _unseen(logged: LoggedComm, hops: Sequence[NetworkHop], hosts: Mapping[int, str], order: "_Order") -> int:
-    """How many steps of rings no line has, and are not known to stay on one host."""
+    """Count the steps of rings without a line that are not known to stay on one host."""
     near = {(a, b) for a, b, way in logged.lanes if not way.startswith("NET/")}
     seen = {(hop.channel, hop.source, hop.destination) for hop in hops}
     return sum(
@@ -294,7 +294,7 @@ def _unseen(logged: LoggedComm, hops: Sequence[NetworkHop], hosts: Mapping[int, 
 
 
 def is_fallback(connection: Connection, logged: LoggedComm) -> bool:
-    """Whether two GPUs of one node do not reach each other directly."""
+    """Return whether two GPUs of a node do not reach each other directly."""
     kind = wire(connection.transport)
     if kind == "shm":
         return True
@@ -304,25 +304,28 @@ def is_fallback(connection: Connection, logged: LoggedComm) -> bool:
 
 
 def hosts_of(comms: Iterable[LoggedComm]) -> list[str]:
-    """The hosts whose ranks wrote to the log."""
+    """Return the hosts whose ranks wrote to the log."""
     return sorted({host for logged in comms for host, _ in logged.processes.values() if host})
 
 
 def _tells(logged: LoggedComm) -> bool:
-    """Whether hosts tell nodes apart: not where all ranks logged and hosts are fewer than nodes."""
+    """Return whether hosts distinguish nodes: not where all ranks logged and hosts are fewer than nodes."""
     apart = len(logged.processes) < value_or(logged.comm.ranks, 0)
     return apart or value_or(logged.comm.nodes, 1) <= len(hosts_of([logged]))
 
 
 def _listed(text: str) -> Iterator[tuple[int, str]]:
-    """`[0]mlx5_0:1/IB [1]eth0:10.0.0.7<0>`, or several ports as one: `[0]={[0] mlx5_0:1/IB, [1] ...}`."""
+    """Yield the NICs of a list by number, as in `[0]mlx5_0:1/IB [1]eth0:10.0.0.7<0>`.
+
+    Several ports may form one: `[0]={[0] mlx5_0:1/IB, [1] ...}`.
+    """
     for number, several, one in _LISTED.findall(text):
         names = [name.partition(":")[0] if "<" in one else name for name in _PORT.findall(several or one)]
         yield int(number), "+".join(names)
 
 
 def _places(logged: LoggedComm) -> dict[int, str]:
-    """The host of each rank: of those that logged, and of those that they reach without a network."""
+    """Return the host of each rank that logged, or that such a rank reaches without a network."""
     found = {rank: host for rank, (host, _) in logged.processes.items() if host}
     for a, b, way in logged.lanes:
         if wire(way) in {"p2p", "shm"} and not way.startswith("P2P/MNNVL"):
@@ -333,7 +336,7 @@ def _places(logged: LoggedComm) -> dict[int, str]:
 
 
 class _Order:
-    """Which rank follows which in each channel's ring. `whole`: all steps of the rings that are whole."""
+    """The order of ranks in each channel's ring. `whole`: all steps of the complete rings."""
 
     def __init__(self, logged: LoggedComm) -> None:
         self._steps: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
@@ -350,7 +353,7 @@ class _Order:
         self.whole = [(channel, *step) for channel in self._closed for step in sorted(self._steps[channel])]
 
     def has(self, channel: int, step: tuple[int, int]) -> bool | None:
-        """Whether a ring takes this step, None where the log does not say."""
+        """Return whether a ring takes this step, None where the log does not say."""
         return True if step in self._steps[channel] else False if channel in self._closed else None
 
 
@@ -380,7 +383,7 @@ def _hops(
 
 
 def _rail(network: str, send: HopEnd, receive: HopEnd, table: NicTable) -> tuple[Rail, str]:
-    """Whether both NICs are of one rail, by their names where both hosts list them alike."""
+    """Return whether both NICs are on the same rail, by their names where both hosts list them alike."""
     if network in NO_RAILS:
         return "none", f"{network} has no rails"
     if not (send.line and receive.line):
@@ -396,7 +399,7 @@ def _rail(network: str, send: HopEnd, receive: HopEnd, table: NicTable) -> tuple
 
 
 def _used(hops: Sequence[NetworkHop], rings: Sequence[NetworkHop], table: NicTable) -> list[UsedNic]:
-    """The NICs of hops; loads are those of hops that are a ring's."""
+    """Return the NICs of hops; only hops of a ring count as load."""
     ours = set(map(id, rings))
     ends = grouped(
         ((end.host, end.nic, end.name), (received, end, id(hop) in ours))
@@ -422,7 +425,7 @@ def _nic(nic: tuple[str, int, str], ends: Sequence[tuple[bool, HopEnd, bool]], t
 
 
 def _switches(rings: Sequence[NetworkHop], table: NicTable, logged: LoggedComm) -> Iterator[UsedSwitch]:
-    """Without GPUDirect RDMA, bytes go up from the GPU and down to the NIC, or up from the NIC and down."""
+    """Yield switches; without GPUDirect RDMA, bytes cross them between the host's memory, GPU and NIC."""
     passed: Counter[tuple[str, XmlPlace, bool]] = Counter()
     for hop in rings:
         for received, end, rank in ((False, hop.send, hop.source), (True, hop.receive, hop.destination)):
@@ -443,7 +446,7 @@ def _switches(rings: Sequence[NetworkHop], table: NicTable, logged: LoggedComm) 
 
 
 def _bound(nics: Sequence[UsedNic], channels: int | None) -> tuple[float | None, str]:
-    """The busbw that no ring can exceed: each NIC's rate by its part of the channels, the least of all."""
+    """Return the busbw that no ring can exceed: the least of each NIC's rate by its part of the channels."""
     rated = [(nic.rate / nic.load, nic) for nic in nics if nic.host and nic.rate and nic.load]
     if not rated or channels is None:
         return None, ""

@@ -1,4 +1,4 @@
-"""Runs of nccl-tests, however they were printed: devices, rows, and what follows from both.
+"""Runs of nccl-tests in any printed form: devices, rows, and derived values.
 
 Sources: nccl-tests 1.0 to 2.19, src/common.cu, src/util.cu and doc/PERFORMANCE.md.
 """
@@ -17,7 +17,7 @@ from wirewatch.core.types import whole
 from wirewatch_lab.study.curve import Settings
 
 NOT_RECOMPUTED = frozenset({"hypercube", "alltoallv"})
-"""Tests of nccl-tests whose bandwidths do not follow from size, time and ranks."""
+"""Tests of nccl-tests whose bandwidths cannot be computed from size, time and ranks."""
 KNOWN_TESTS = frozenset(FACTORS) | NOT_RECOMPUTED
 TYPES: Mapping[str, tuple[str, int]] = {
     "int8": ("int8", 1), "char": ("int8", 1), "uint8": ("uint8", 1), "int32": ("int32", 4),
@@ -26,37 +26,37 @@ TYPES: Mapping[str, tuple[str, int]] = {
     "f8e4m3": ("float8_e4m3", 1), "f8e5m2": ("float8_e5m2", 1), "fp8_e4m3": ("float8_e4m3", 1),
     "fp8_e5m2": ("float8_e5m2", 1),
 }  # fmt: skip
-"""Element types of nccl-tests by their names there: ours, and bytes."""
+"""Element types by nccl-tests' names: our name, and bytes."""
 REDUCTIONS = frozenset({"", "none", "sum", "prod", "max", "min", "avg", "mulsum"})
 NAMELESS = "GPUs without a name"
-"""Of devices whose line in the header is cut."""
+"""Name of devices whose line in the header is cut."""
 WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 """A size or a count of a row, which has room for 64 bits."""
 MOST_ROWS = 1_000_000
-"""Rows that are kept of one input; no study of people has more."""
+"""Most rows kept of an input, more than any study for people has."""
 _WHOLES = frozenset({probe.ALL_GATHER, probe.REDUCE_SCATTER, probe.ALLTOALL, probe.GATHER, probe.SCATTER})
-"""Collectives whose count is of one rank's part, and whose size is of all."""
+"""Collectives that count a single rank's part, with a size over all ranks."""
 _ROOTED = frozenset({probe.BROADCAST, probe.REDUCE, probe.GATHER, probe.SCATTER})
 _REDUCING = frozenset({probe.ALL_REDUCE, probe.REDUCE, probe.REDUCE_SCATTER})
 MOST_RANKS = 4096
-"""Ranks of the largest job."""
+"""Most ranks of a job."""
 _NUMBER = re.compile(r"[+-]?(\d{1,30})?(?:\.(\d{1,30}))?(?:[eE]([+-]?\d{1,3}))?", re.ASCII)
 _NO_NUMBER = re.compile(r"[+-]?(nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _LARGEST = 300
 _GB, _MICRO = 1e9, 1e-6
 _ROUNDING = 1e-6
-"""Share by which the decimal form of a number may miss the number itself."""
+"""Relative error of a number's decimal form."""
 
 
 class Printed(NamedTuple):
-    """A number as it was printed, and half a unit of its last digit; nan or inf with 0."""
+    """A printed number, and half a unit of its last digit; nan or inf with 0."""
 
     value: float
     half: float
 
 
 class RowTiming(NamedTuple):
-    """One row's figures of one placement: seconds, bytes per second, and what was wrong.
+    """Figures of a row's placement: seconds, bytes per second, and wrong elements.
 
     `seconds` nan: the row has the processors' time instead. `wrong` None: values were not checked. The
     halves are of the last printed digit.
@@ -72,7 +72,7 @@ class RowTiming(NamedTuple):
 
 
 class BenchmarkRow(NamedTuple):
-    """One row: nccl-tests' size in bytes, elements of a rank, and the figures of each placement.
+    """A row: nccl-tests' size in bytes, elements of a rank, and the figures of each placement.
 
     `redop` and `root` are as printed, empty where the table does not have them. `line` 0: not of a text.
     """
@@ -87,7 +87,7 @@ class BenchmarkRow(NamedTuple):
     line: int = 0
 
     def placed(self) -> Iterator[tuple[bool, RowTiming]]:
-        """Whether in place, and the figures, of each placement that the row has."""
+        """Yield whether in place, and the figures, for each placement of the row."""
         if self.out_of_place is not None:
             yield False, self.out_of_place
         if self.in_place is not None:
@@ -111,7 +111,7 @@ _NONE = RowTiming(_NAN, _NAN, _NAN, _NAN, _NAN, _NAN, None)
 
 
 class BenchmarkRows:
-    """The rows of a run in their order, in 140 bytes each."""
+    """The rows of a run in order, in 140 bytes each."""
 
     def __init__(self) -> None:
         self._sizes = array("Q")
@@ -125,7 +125,7 @@ class BenchmarkRows:
         return len(self._which)
 
     def add(self, row: BenchmarkRow) -> None:
-        """Keep one row."""
+        """Add a row."""
         names = (row.dtype, row.redop, row.root)
         if names not in self._known:
             self._known[names] = len(self._names)
@@ -151,15 +151,14 @@ class BenchmarkRows:
 
 @dataclass(slots=True)
 class BenchmarkRun:
-    """One run of a test of nccl-tests, as far as the input has it.
+    """A run of an nccl-tests program, as far as the input has it.
 
-    `line`: where it begins. `op` empty: not known; `op_from` says how it is. `ranks` of one communicator,
-    None where not known. `parameters`: the header's words with their values. `settings`: NCCL's, where the
-    input has the environment. `table`: the columns of rows were seen; `begun`: a header came before them;
-    `ended`: the footer was seen. `deltas`: `wrong` is the largest difference, and `out_of_bounds` decides.
-    `average` in bytes per second. `repaired`: rows put together from pieces; `unread`: results of a document
-    that are no rows; `differing`: rows whose busbw does not follow from the rest. `failures` and `remarks`
-    in words.
+    `line`: where it begins. `op` empty: not known; `op_from`: its source. `ranks` of one communicator, None
+    where not known. `parameters`: the header's words with their values. `settings`: NCCL's, where the input
+    has the environment. `table`: the columns of rows were seen; `begun`: a header came before them; `ended`:
+    the footer was seen. `deltas`: `wrong` is the largest difference, and `out_of_bounds` decides. `average`
+    in bytes per second. `repaired`: rows put together from pieces; `unread`: results of a document that are
+    no rows; `differing`: rows whose busbw contradicts their other figures. `failures` and `remarks` in words.
     """
 
     line: int
@@ -189,13 +188,13 @@ class BenchmarkRun:
 
     @property
     def communicator(self) -> tuple[RankGpu, ...]:
-        """The devices of the first communicator."""
+        """Return the devices of the first communicator."""
         first = self.devices[0].group if self.devices else 0
         return tuple(device for device in self.devices if device.group == first)
 
     @property
     def mixed(self) -> str:
-        """How the header shows several communicators with the same ranks, in words; empty for one."""
+        """Describe how the header shows several communicators with the same ranks; empty for one."""
         at: dict[tuple[int, int], RankGpu] = {}
         for one in self.devices:
             other = at.setdefault((one.group, one.rank), one)
@@ -206,7 +205,7 @@ class BenchmarkRun:
 
     @property
     def listed(self) -> int | None:
-        """The ranks of the communicator by the header; None without any, and where some are missing."""
+        """Return the ranks of the communicator by the header, None without any or where some are missing."""
         ranks = {device.rank for device in self.devices}
         if ranks != set(range(len(ranks))):
             return None
@@ -214,7 +213,7 @@ class BenchmarkRun:
 
     @property
     def hosts(self) -> dict[str, int]:
-        """How many GPUs of the communicator each host has."""
+        """Return how many GPUs of the communicator each host has."""
         found: dict[str, int] = {}
         for device in self.communicator:
             found[device.host] = found.get(device.host, 0) + 1
@@ -222,7 +221,7 @@ class BenchmarkRun:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the communicator's GPUs are on, 0 where not known: nodes may share one name."""
+        """Return the number of nodes of the communicator's GPUs, 0 where unknown; nodes may share a name."""
         found = Counter((one.host, one.device, one.bus_id) for one in self.communicator)
         most: dict[str, int] = {}
         for (host, *_), times in found.items():
@@ -231,12 +230,12 @@ class BenchmarkRun:
 
     @property
     def launch(self) -> str:
-        """How operations were launched: one by one (`eager`), or in a CUDA graph (`graph`)."""
+        """Return the launch of operations: one at a time (`eager`), or in a CUDA graph (`graph`)."""
         return "graph" if self.parameters.get("graph", "0") not in {"", "0"} else "eager"
 
 
 def printed(text: str) -> Printed | None:
-    """The number that a program printed, None for other text."""
+    """Return the number that a program printed, None for other text."""
     match = _NUMBER.fullmatch(text)
     if match and (match[1] or match[2]):
         exponent = int(match[3] or 0)
@@ -247,7 +246,7 @@ def printed(text: str) -> Printed | None:
 
 
 def timing(time: str, algbw: str, busbw: str, wrong: str | None, unit: float | None) -> RowTiming | None:
-    """The figures of one placement, with bandwidths in GB/s; None where one of them is no number.
+    """Return the figures of a placement, with bandwidths in GB/s; None where any of them is not a number.
 
     `wrong` is None or `N/A` where values were not checked. `time` is in `unit` seconds, None for the
     processors' time.
@@ -270,7 +269,7 @@ def timing(time: str, algbw: str, busbw: str, wrong: str | None, unit: float | N
 
 
 def contradiction(row: BenchmarkRow, ranks: int | None, op: str) -> str:
-    """Why the figures of a row cannot all be true, empty if they can."""
+    """Return why the figures of a row cannot all be true, empty if they can."""
     if op in NOT_RECOMPUTED:
         return ""
     if row.dtype not in TYPES or row.redop not in REDUCTIONS:
@@ -286,7 +285,7 @@ def contradiction(row: BenchmarkRow, ranks: int | None, op: str) -> str:
 
 
 def differs(op: str, ranks: int, row: BenchmarkRow, one: RowTiming) -> bool:
-    """Whether the busbw in the file is another than follows from size, time and ranks, rounding apart."""
+    """Return whether the file's busbw contradicts size, time and ranks, beyond rounding."""
     if op not in FACTORS or not _usable(one):
         return False
     share = factor(op, ranks)
@@ -302,7 +301,7 @@ def differs(op: str, ranks: int, row: BenchmarkRow, one: RowTiming) -> bool:
 
 
 def operation_seconds(row: BenchmarkRow, one: RowTiming) -> float | None:
-    """Seconds of an operation; if the row has the processors' time, from its bandwidth if that is exact."""
+    """Return seconds of an operation, from an exact bandwidth if the row has the processors' time."""
     if not math.isnan(one.seconds):
         return one.seconds if math.isfinite(one.seconds) and one.seconds > 0 else None
     exact = one.algbw > 0 and one.algbw_half / one.algbw < _EXACT
@@ -310,11 +309,11 @@ def operation_seconds(row: BenchmarkRow, one: RowTiming) -> float | None:
 
 
 _EXACT = 0.001
-"""The rounding of a bandwidth, as a share, with which a time may follow from it."""
+"""Largest relative rounding of a bandwidth that may give a time."""
 
 
 def bus_bandwidth(run: BenchmarkRun, row: BenchmarkRow, one: RowTiming) -> float | None:
-    """Bytes per second, from size, time and ranks where all are known, else as the file has it."""
+    """Return bytes per second, from size, time and ranks where all are known, else from the file."""
     if run.op in FACTORS and run.ranks:
         seconds = operation_seconds(row, one)
         if seconds is not None:
@@ -323,9 +322,9 @@ def bus_bandwidth(run: BenchmarkRun, row: BenchmarkRow, one: RowTiming) -> float
 
 
 def settle(run: BenchmarkRun, given: str) -> None:
-    """Find a run's operation and ranks where its header does not have them, and count what differs.
+    """Find a run's operation and ranks where its header lacks them, and count contradicting rows.
 
-    `run`: a run to which no row will be added. `given`: the operation that the user names, empty for none.
+    `run`: a complete run. `given`: the operation that the user names, empty for none.
     """
     if run.ranks is None and run.devices:
         run.ranks, run.ranks_from = run.listed, "its header"
@@ -355,7 +354,7 @@ def settle(run: BenchmarkRun, given: str) -> None:
 
 
 def shortfall(run: BenchmarkRun) -> str:
-    """What of a run is missing, in words; empty for a whole one, and for a table that was pasted alone."""
+    """Return the missing parts of a run in words; empty for a whole run, and for a table pasted alone."""
     if not run.begun and not run.ended:
         return ""
     if not run.table:
@@ -370,7 +369,7 @@ def shortfall(run: BenchmarkRun) -> str:
 
 
 def _largest(run: BenchmarkRun) -> int | None:
-    """The largest size that a run was asked for, in bytes, before it is rounded."""
+    """Return the largest requested size of a run, in bytes, before rounding."""
     names = ("minBytes", "maxBytes", "step")
     least, most, step = (whole(run.parameters.get(name, "")) or 0 for name in names)
     if not 0 < least <= most or step < 1:
@@ -383,11 +382,11 @@ def _largest(run: BenchmarkRun) -> int | None:
 
 
 _ALIGNED = 16
-"""Bytes of a rank's part to which sizes are rounded down."""
+"""Sizes are rounded down to multiples of these bytes of a rank's part."""
 
 
 def _differing(run: BenchmarkRun, ranks: int) -> int:
-    """Rows whose busbw is another than follows."""
+    """Count rows whose busbw contradicts their other figures."""
     return sum(any(differs(run.op, ranks, row, one) for _, one in row.placed()) for row in run.rows)
 
 
@@ -405,7 +404,7 @@ def _usable(one: RowTiming) -> bool:
 
 
 def _sized(row: BenchmarkRow, ranks: int | None) -> bool:
-    """Whether the size is the count's bytes, or those of all ranks."""
+    """Return whether the size is the count's bytes, or all ranks' bytes."""
     part = row.elements * TYPES[row.dtype][1]
     if not part or not row.size_bytes or row.size_bytes % part:
         return row.size_bytes == part
@@ -426,7 +425,7 @@ def _parts(row: BenchmarkRow) -> int:
 
 
 def _candidates(run: BenchmarkRun, *, header: bool = True) -> tuple[str, ...]:
-    """The operations that could have printed these rows; `header`: with as many ranks as it lists."""
+    """Return the operations that may print these rows. `header`: with as many ranks as it lists."""
     return tuple(op for op in FACTORS if len(run.rows) and _could_be(run, op, header=header))
 
 
@@ -445,7 +444,7 @@ def _could_be(run: BenchmarkRun, op: str, *, header: bool) -> bool:
 
 
 def _ranks(run: BenchmarkRun, op: str, *, header: bool = True) -> tuple[int, ...]:
-    """The numbers of ranks that explain every row's busbw; `header`: only that which it has, if any."""
+    """Return the rank counts that explain all busbw. `header`: only the header's, if any."""
     low, high = 0.0, math.inf
     parts = set()
     for row in run.rows:

@@ -1,17 +1,17 @@
-"""Where a line that was read stands: its file, and its number there as `grep -n` counts it."""
+"""The place of a line that was read: its file, and its number there as `grep -n` counts it."""
 
 from array import array
 from bisect import bisect_right
 from pathlib import PurePath
 
 MOST = 1_000_000
-"""Places at which both counts part; beyond them a number is that of the line as it was read."""
+"""Most places where both counts diverge; beyond them a number counts lines as read."""
 
 
 class SourceLines:
-    """The files that were read one after the other, and how lines that were read follow from theirs.
+    """Maps lines of consecutive files, as read, to the lines of each file.
 
-    A container runtime breaks lines, and a carriage return divides them; then both counts differ.
+    Container runtimes break lines, and carriage returns divide them, so both counts differ.
     """
 
     def __init__(self) -> None:
@@ -21,13 +21,13 @@ class SourceLines:
         self._real = array("Q")
 
     def begin(self, name: str, read: int) -> None:
-        """Begin a file, whose first line will be this one of all that were read."""
+        """Begin a file whose first line has this number among all lines read."""
         self.names.append(name)
         self.firsts.append(read)
         self._add(read, 1)
 
     def note(self, read: int, real: int) -> None:
-        """Record that a line of all that were read is a line of the file that was begun last."""
+        """Record which line of the current file a line as read is."""
         if len(self._read) < MOST and self._real[-1] + read - self._read[-1] != real:
             self._add(read, real)
 
@@ -36,12 +36,12 @@ class SourceLines:
         self._real.append(real)
 
     def short(self, name: str) -> str:
-        """The name of a file without its folder, where no other is called so."""
+        """Return a file's name without its folder, where the name is unique."""
         alike = [one for one in self.names if PurePath(one).name == PurePath(name).name]
         return PurePath(name).name if len(alike) <= 1 else name
 
     def number(self, read: int) -> int:
-        """The number of a line in its own file."""
+        """Return the number of a line in its own file."""
         at = bisect_right(self._read, read) - 1
         return self._real[at] + read - self._read[at] if at >= 0 else read
 

@@ -1,10 +1,10 @@
-"""What repeats can say: levels of a curve, one a repeat, and whether two sets of them differ. Pure.
+"""Statistics of repeats: levels of a curve, one for each repeat, and whether two sets of them differ. Pure.
 
-A repeat is a process of its own, so repeats are independent of each other. The sizes within one are not: what
-a process has (its memory, its clocks, its place on the host) is common to all of them. So times are averaged
-over sizes first, which leaves one level a repeat, and only levels are compared: Welch's test on logarithms
-of time, in which a share is a difference. A few levels know their spread badly, so like curves learn it from
-each other. Of many tests Holm's rule keeps the chance that any is wrong.
+Each repeat is a separate process, so repeats are independent of each other. The sizes within a repeat are not
+independent: they share a process with its memory, clocks and place on the host. So times are first averaged
+over sizes, which leaves one level a repeat, and only levels are compared: Welch's test on logarithms of time,
+where a difference is a share. Few levels give a poor estimate of their spread, so similar curves learn it
+from each other. Among many tests, Holm's rule limits the chance of any error.
 """
 
 import math
@@ -20,12 +20,12 @@ from wirewatch_lab.study.curve import CurvePoint
 LATENCY_BYTES = 64 << 10
 """Up to this size a message's time is nearly that of an empty one."""
 UNLIKE = 0.1
-"""Curves differ in their spread: squared relative deviation of variances that is taken for granted."""
+"""Assumed difference in spread between curves: squared relative deviation of their variances."""
 LOUDER, OUTLIER = 2.0, 30.0
-"""A curve with so many times the mean variance of like ones is judged by its own levels; with so many times
-that of the others it is not like them at all."""
+"""A curve above the first multiple of its peers' mean variance is judged by its own levels. Above the second
+multiple of the others' it has no peers."""
 RESOLUTION = 5e-4
-"""Least relative spread that is believed: printed times and clocks resolve no more."""
+"""Least relative spread; printed times and clocks have no finer resolution."""
 
 
 class Regime(Enum):
@@ -38,7 +38,7 @@ class Regime(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Levels of one curve, one a repeat, with what is held for their variance and its degrees of freedom."""
+    """Levels of a curve, one for each repeat, with their assumed variance and its degrees of freedom."""
 
     values: tuple[float, ...]
     variance: float
@@ -47,10 +47,10 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class LevelDifference:
-    """By how much the mean of one set of levels lies above that of another, with its standard error.
+    """The difference of means between two sets of levels, with its standard error.
 
-    `freedom`: Welch's degrees of freedom, rounded down. `chance`: how often two sets of the same would differ
-    so much, in either direction.
+    `freedom`: Welch's degrees of freedom, rounded down. `chance`: how often equal sets differ this much, in
+    either direction.
     """
 
     mean: float
@@ -59,42 +59,42 @@ class LevelDifference:
     chance: float
 
     def least(self, chance: float) -> float:
-        """The smallest difference of means that would have had less than this chance."""
+        """Return the smallest difference of means with less than this chance."""
         return critical(chance, self.freedom) * self.error
 
 
 def regime(size_bytes: int) -> Regime:
-    """Of a message size."""
+    """Return the regime of a message size."""
     if size_bytes <= LATENCY_BYTES:
         return Regime.LATENCY
     return Regime.BANDWIDTH if size_bytes >= LEAST_BYTES else Regime.MIDDLE
 
 
 def usable(point: CurvePoint) -> bool:
-    """Whether the point is a measurement: bytes were moved, in some time, and none came out wrong."""
+    """Return whether the point is a measurement: bytes moved, in some time, and none came out wrong."""
     right = point.size_bytes > 0 and bool(point.seconds) and not point.wrong
     return right and all(math.isfinite(one) and one > 0 for one in point.seconds)
 
 
 def logarithms(point: CurvePoint) -> tuple[float, ...]:
-    """Of the seconds of a usable point."""
+    """Return logarithms of the seconds of a usable point."""
     return tuple(map(math.log, point.seconds))
 
 
 def levels(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Mean logarithm of seconds over the `logarithms` of some points, one for each repeat that all have."""
+    """Return mean `logarithms` of seconds over some points, one for each repeat that all have."""
     return tuple(map(fmean, zip(*points, strict=False)))
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Standard deviation of two levels or more, and so a share of the time; `RESOLUTION` at least."""
+    """Return the standard deviation of two or more levels, a share of the time; at least `RESOLUTION`."""
     mean = fmean(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     return max(math.sqrt(squares / (len(values) - 1)), RESOLUTION)
 
 
 def welch(first: Levels, second: Levels) -> LevelDifference:
-    """The second's mean above the first's (B. L. Welch, 1947)."""
+    """Return the second's mean above the first's (B. L. Welch, 1947)."""
     one, other = (some.variance / len(some.values) for some in (first, second))
     error = math.sqrt(one + other)
     freedom = int((one + other) ** 2 / (one**2 / first.freedom + other**2 / second.freedom) + 1e-9)
@@ -103,17 +103,17 @@ def welch(first: Levels, second: Levels) -> LevelDifference:
 
 
 def alone(values: Sequence[float]) -> Levels:
-    """Two levels or more with their own variance."""
+    """Return two or more levels with their own variance."""
     return Levels(tuple(values), deviation(values) ** 2, len(values) - 1)
 
 
 def together(sets: Sequence[Sequence[float]]) -> list[Levels]:
-    """Sets of as many levels each, of like curves, with variances that learn from each other.
+    """Return sets of equally many levels, of similar curves, with variances that learn from each other.
 
-    Each variance is drawn towards the mean of all, by the weight of credibility theory (H. Buehlmann, 1967):
-    the less, the more they differ. Degrees of freedom follow from the error that remains. What sets have in
-    common in a repeat makes them count as fewer (S. Greenhouse and S. Geisser, 1959). Where all of this tells
-    no more than a set's own levels, those decide.
+    Each variance moves towards the mean of all, by the weight of credibility theory (H. Buehlmann, 1967): the
+    more they differ, the less it moves. Degrees of freedom follow from the remaining error. Sets with a
+    common part in a repeat count as fewer (S. Greenhouse and S. Geisser, 1959). Where this gives no more than
+    a set's own levels, its own levels decide.
     """
     own = [alone(values) for values in sets]
     freedom = own[0].freedom
@@ -136,11 +136,12 @@ def together(sets: Sequence[Sequence[float]]) -> list[Levels]:
 
 
 def cautious(sets: Sequence[Sequence[float]]) -> list[Levels]:
-    """Sets of as many levels each, of like curves: each with its own variance, or the mean if that is more.
+    """Return sets of equally many levels, of similar curves, with cautious variances.
 
-    Settings of one study differ in their spread, so no variance is made smaller. Degrees of freedom are those
-    of the mean (F. Satterthwaite, 1946). A set that is `LOUDER` than the mean has its own, and an `OUTLIER`
-    among the others is no part of the mean. Two sets do not tell which of them is like others.
+    Each set keeps its own variance, or gets the mean where that is greater. Settings of a study differ in
+    their spread, so no variance is reduced. Degrees of freedom belong to the mean (F. Satterthwaite, 1946). A
+    set that is `LOUDER` than the mean keeps its own variance, and the mean excludes an `OUTLIER`. Two sets do
+    not show which of them is typical.
     """
     own = [alone(values) for values in sets]
     if len(own) <= 2:  # noqa: PLR2004 - as the last line above says
@@ -156,7 +157,7 @@ def cautious(sets: Sequence[Sequence[float]]) -> list[Levels]:
 
 
 def _count(sets: Sequence[Levels]) -> float:
-    """Degrees of freedom of the mean variance of sets whose repeats may have something in common."""
+    """Return degrees of freedom of the mean variance of sets whose repeats may have a common part."""
     scaled = []
     for one in sets:
         mean = fmean(one.values)
@@ -198,7 +199,7 @@ def two_sided(t: float, freedom: int) -> float:
 
 @cache
 def critical(chance: float, freedom: int) -> float:
-    """The t that is exceeded, in either direction, with this chance."""
+    """Return the t that is exceeded, in either direction, with this chance."""
     low, high = 0.0, 1.0
     while two_sided(high, freedom) > chance:
         low, high = high, 2 * high

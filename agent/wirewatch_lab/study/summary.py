@@ -1,7 +1,7 @@
-"""What a study says: of a curve its latency floor, plateau and knee, and all of it in plain words. Pure.
+"""The findings of a study: latency floor, plateau and knee of each curve, in plain words. Pure.
 
-The range of an estimate goes from the lowest to the highest of its repeats. In all but 2 of 2^n cases the
-true median lies within the range of n repeats, whatever the noise is like.
+The range of an estimate spans the lowest to the highest of its repeats. In all but 2 of 2^n cases the true
+median lies within the range of n repeats, for any noise.
 """
 
 import math
@@ -21,19 +21,19 @@ from wirewatch_lab.study.spread import usable
 FLOOR_BYTES = 4 << 10
 """The floor is the median time of messages up to this size."""
 STEEP = 0.05
-"""Busbw that grows by this share or more with a doubling of the largest size is not at its plateau: on a line
-of time against size it is at 90 % of it or less."""
+"""A curve is not at its plateau if doubling the largest size raises its busbw by this share or more. On a
+line of time against size it is then at 90 % or less."""
 HALF = 0.5
 """The knee is the first size with this share of the plateau."""
 CLOSE = 0.05
-"""Settings tie where repeats would show a difference of this share of the time; else there is no winner."""
+"""Settings tie where repeats can show a difference of this share of the time; else there is no winner."""
 MUCH = 10.0
-"""So many times the time, or more, is no figure for people."""
+"""From this factor of the time on, the figure is not shown to people."""
 EAGER = "eager"
 
 
 class HasTitle(Protocol):
-    """A curve, or what was found of one."""
+    """A curve, or a finding about it."""
 
     @property
     def op(self) -> str: ...
@@ -47,7 +47,7 @@ class HasTitle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFigure:
-    """A median over repeats, with the lowest and the highest of them; one repeat has no spread."""
+    """A median over repeats, with their lowest and highest value; a single repeat has no spread."""
 
     value: float
     low: float
@@ -56,7 +56,7 @@ class RepeatedFigure:
 
     @property
     def has_spread(self) -> bool:
-        """Whether the range says anything."""
+        """Return whether the range is meaningful."""
         return self.repeats > 1
 
 
@@ -64,8 +64,8 @@ class RepeatedFigure:
 class CurveSummary:
     """Seconds of the floor, bytes per second of the plateau, bytes of the knee.
 
-    `plateau_bytes`: the size with the highest busbw. `bound`: why plateau and knee are no more than lower
-    bounds; empty where they are what they are.
+    `plateau_bytes`: the size with the highest busbw. `bound`: why plateau and knee are only lower bounds;
+    empty where they are exact.
     """
 
     floor: RepeatedFigure | Absent
@@ -76,7 +76,7 @@ class CurveSummary:
 
 
 def summarize(curve: Curve) -> CurveSummary:
-    """Of the points that are measurements."""
+    """Summarise the points that are measurements."""
     points = [point for point in curve.points if usable(point)]
     small = [point.seconds for point in points if point.size_bytes <= FLOOR_BYTES]
     floor: RepeatedFigure | Absent = Absent(
@@ -97,12 +97,12 @@ def summarize(curve: Curve) -> CurveSummary:
 
 
 def estimate(values: Sequence[float]) -> RepeatedFigure:
-    """Of one value a repeat."""
+    """Return the median and range of one value for each repeat."""
     return RepeatedFigure(median(values), min(values), max(values), len(values))
 
 
 def rates_of(curve: Curve, point: CurvePoint) -> tuple[float, ...]:
-    """Busbw of a point in bytes per second, one for each repeat; 0 where the collective has none."""
+    """Return busbw of a point in bytes per second, one for each repeat; 0 where the collective has none."""
     ranks = curve.configuration.ranks
     if curve.op not in FACTORS or ranks < 1:
         return tuple(0.0 for _ in point.seconds)
@@ -110,7 +110,7 @@ def rates_of(curve: Curve, point: CurvePoint) -> tuple[float, ...]:
 
 
 def setting(configuration: Configuration) -> str:
-    """A configuration in words, without its ranks: `Ring LL128 graph NCCL_MAX_NCHANNELS=8`."""
+    """Return a configuration in words, without its ranks: `Ring LL128 graph NCCL_MAX_NCHANNELS=8`."""
     names = [one for one in (configuration.algorithm, configuration.protocol) if one != AUTO]
     names = names or [AUTO]
     names += [configuration.launch] if configuration.launch != EAGER else []
@@ -119,18 +119,18 @@ def setting(configuration: Configuration) -> str:
 
 
 def summary_lines(study: Study) -> tuple[str, ...]:
-    """What the study found, in plain words: figures, which setting wins where, what is missing or wrong."""
+    """Return the study's findings in plain words: figures, winners, and missing or wrong parts."""
     return (*(f"{name}, {line}" for name, lines in group_lines(study) for line in lines), *remarks(study))
 
 
 def group_lines(study: Study) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Of each group of curves its title, and its figures and winners."""
+    """Yield each group of curves: title, figures and winners."""
     for group in groups(study):
         yield title(group[0]), tuple(_group_lines(group, study.curves))
 
 
 def remarks(study: Study) -> tuple[str, ...]:
-    """What is missing or wrong."""
+    """Return missing and wrong parts."""
     return (
         *(f"not offered: {one}" for one in study.not_offered),
         *(f"problem: {one}" for one in study.problems),
@@ -139,33 +139,33 @@ def remarks(study: Study) -> tuple[str, ...]:
 
 
 def title(one: HasTitle) -> str:
-    """What a group of curves has in common: `all_reduce, 4 ranks, float32, in place`."""
+    """Return the common parts of a group of curves: `all_reduce, 4 ranks, float32, in place`."""
     place = "in place" if one.in_place else "out of place"
     return f"{one.op}, {count(one.configuration.ranks, 'rank')}, {one.dtype}, {place}"
 
 
 def span(first: int, last: int) -> str:
-    """Sizes in bytes from one to another, for people."""
+    """Return a range of sizes in bytes, for people."""
     return words.size(first) if first == last else f"{words.size(first)} to {words.size(last)}"
 
 
 def microseconds(one: RepeatedFigure | Absent) -> str:
-    """Seconds for people: `23.3 us (23.1 to 23.5)`."""
+    """Return seconds for people: `23.3 us (23.1 to 23.5)`."""
     return _ranged(one, lambda value: f"{value * 1e6:.1f}", " us")
 
 
 def gigabytes(one: RepeatedFigure | Absent) -> str:
-    """Bytes per second for people: `366.2 GB/s (365.9 to 366.3)`."""
+    """Return bytes per second for people: `366.2 GB/s (365.9 to 366.3)`."""
     return _ranged(one, lambda value: f"{value / GB:.1f}", " GB/s")
 
 
 def size_text(one: RepeatedFigure | Absent) -> str:
-    """Bytes for people: `8 MiB (8 MiB to 16 MiB)`."""
+    """Return bytes for people: `8 MiB (8 MiB to 16 MiB)`."""
     return _ranged(one, lambda value: words.size(round(value)), "")
 
 
 def in_words(summary: CurveSummary) -> str:
-    """The three figures: `latency floor 23.3 us, knee 8 MiB, plateau 366.2 GB/s; no spread: one repeat`."""
+    """Return all three: `latency floor 23.3 us, knee 8 MiB, plateau 366.2 GB/s; no spread: one repeat`."""
     least = "at least " if summary.bound else ""
     figures = (summary.floor, summary.knee, summary.plateau)
     texts = (microseconds(figures[0]), least + size_text(figures[1]), least + gigabytes(figures[2]))
@@ -178,7 +178,7 @@ def in_words(summary: CurveSummary) -> str:
 
 
 def _knee(rates: Mapping[int, Sequence[float]], best: int) -> RepeatedFigure | Absent:
-    """In each repeat the first size with half of the plateau."""
+    """Return in each repeat the first size with half of the plateau."""
     found = []
     for repeat, plateau in enumerate(rates[best]):
         known = {size: one[repeat] for size, one in rates.items() if repeat < len(one)}
@@ -190,7 +190,7 @@ def _knee(rates: Mapping[int, Sequence[float]], best: int) -> RepeatedFigure | A
 
 
 def _bound(rates: Mapping[int, Sequence[float]], best: int) -> str:
-    """Why the highest busbw is less than the plateau, if it is."""
+    """Return why the highest busbw is less than the plateau, if it is."""
     if best != max(rates):
         return ""
     before = max((size for size in rates if size <= best / 2), default=0)
@@ -262,13 +262,13 @@ def _contest_words(contest: Contest) -> str:
 
 
 def _apart(one: Placing) -> str:
-    """By how much a tied setting is behind, and why that says nothing: `2.9% apart, 7.0% may be noise`."""
+    """Return how far a tied setting is behind, and why it proves nothing: `2.9% apart, 7.0% may be noise`."""
     noise = 0.0 if one.noise is None else one.noise
     return f"{one.behind:.1%} apart, {f'{noise:.1%}' if noise < MUCH else 'any difference'} may be noise"
 
 
 def _own_choice(behind: Sequence[Placing]) -> str:
-    """How far NCCL's own choice is behind, where that is not the next or the last."""
+    """Return how far NCCL's own choice is behind, unless it is the next or the last."""
     own = (one for one in behind[1:-1] if one.configuration == Configuration(one.configuration.ranks))
     return next((f"; auto, which is what NCCL chooses by itself, {one.behind:.1%}" for one in own), "")
 
@@ -288,7 +288,7 @@ def _doubts(curves: Sequence[Curve]) -> Iterator[str]:
 
 
 def _otherwise(curve: Curve) -> Mapping[str, Sequence[int]]:
-    """Sizes that ran with another algorithm or protocol than was asked for, by what ran."""
+    """Return sizes that ran with another algorithm or protocol than requested, by the actual choice."""
     asked = (curve.configuration.algorithm, curve.configuration.protocol)
     found: dict[str, list[int]] = {}
     for point in curve.points:

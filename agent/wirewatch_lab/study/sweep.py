@@ -1,7 +1,7 @@
-"""Running a sweep: a worker for each configuration in each repeat, each measurement on the disk at once.
+"""Runs a sweep: a worker for each configuration in each repeat, each measurement on disk at once.
 
-It is a series of probes: the same gate, runner and guard. Where a job comes, the worker is killed and the
-sweep ends, to be resumed. A configuration that fails is given up, and the others go on.
+A sweep is a series of probes: the same gate, runner and guard. When a job comes, the worker is killed and the
+sweep stops, to be resumed. A failing configuration is given up, and the others continue.
 """
 
 import random
@@ -21,18 +21,18 @@ from wirewatch_lab.study.grid import ALGORITHMS, EAGER, GRAPH, PROTOCOLS
 from wirewatch_lab.study.records import GivenUp, Key, Measurement, RanAs, SweepFile, SweepHeader
 
 WARMUP = 5
-"""Runs before those that are timed, as nccl-tests had them until 2.17."""
+"""Untimed runs before the timed runs, as in nccl-tests until 2.17."""
 STARTS = 3
-"""Different configurations whose worker does not start at all, after which the sweep ends."""
+"""The sweep stops after this many different configurations whose worker does not start."""
 START_SECONDS, CASE_SECONDS, SLOWER = 120.0, 30.0, 100.0
-"""How long a worker may take until its first measurement, and each further one: that, and so many times what
-the operation takes on a healthy machine."""
+"""Seconds for a worker's start, and for each measurement; a measurement may also take SLOWER times its usual
+time on a healthy machine."""
 _NAMES = {name.lower().replace("_", ""): name for name in (*ALGORITHMS, *PROTOCOLS)}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpeed:
-    """What an engine usually takes: seconds to start, seconds of a launch, bytes a second of an operation."""
+    """Usual speed of an engine: seconds to start, seconds of a launch, bytes a second of an operation."""
 
     start: float
     launch: float
@@ -45,7 +45,7 @@ USUAL = EngineSpeed(5.0, 20e-6, 100e9)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one worker measures: all curves of one configuration, of which it knows launches one by one."""
+    """Measurements of one worker: all curves of a configuration, which is given with eager launch."""
 
     repeat: int
     configuration: Configuration
@@ -54,7 +54,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class SweepEnd:
-    """How it ended, and why, in words. What is not `complete` can be resumed."""
+    """The end of a sweep, and why, in words. A sweep that is not `complete` can be resumed."""
 
     how: Literal["complete", "stopped", "gave_way", "failed"]
     why: str = ""
@@ -62,10 +62,10 @@ class SweepEnd:
 
 @dataclass(frozen=True, slots=True)
 class SweepView:
-    """What sees a sweep.
+    """Observers of a sweep.
 
-    `began` gets each batch as its worker starts, `measured` the seconds that a part of the sweep usually
-    takes once it is done or given up. `stop` says why to end, None to go on.
+    `began` gets each batch as its worker starts. `measured` gets the usual seconds of each part, once it is
+    done or given up. `stop` returns why to stop, None to continue.
     """
 
     began: Callable[[Batch], None]
@@ -74,9 +74,9 @@ class SweepView:
 
 
 def batches(header: SweepHeader, left: Iterable[Key]) -> tuple[Batch, ...]:
-    """What is left, in the order of the header's seed: repeat by repeat, each in an order of its own.
+    """Return the remaining batches in the order of the header's seed: repeats in turn, each in its own order.
 
-    A resumed sweep goes on in the same order.
+    A resumed sweep keeps this order.
     """
     shared = [replace(curve.configuration, launch=EAGER) for curve in header.curves]
     found = grouped(((key[1], shared[key[0]]), key) for key in left)
@@ -90,18 +90,18 @@ def batches(header: SweepHeader, left: Iterable[Key]) -> tuple[Batch, ...]:
 
 
 def usual_seconds(header: SweepHeader, keys: Iterable[Key]) -> float:
-    """What these usually take, by their launches and bytes, without the start of workers."""
+    """Return the usual seconds of these keys, by launches and bytes, without worker starts."""
     speed = _speed(header.options.engine)
     return sum(_usual(_case(header, key), speed) for key in keys)
 
 
 def start_seconds(engine: str) -> float:
-    """What the start of a worker usually takes."""
+    """Return the usual seconds of a worker's start."""
     return _speed(engine).start
 
 
 class SweepRun:
-    """One sweep from where its file has got to, over the GPUs of an order that the gate gave."""
+    """A sweep from its file's state on, over the GPUs of an order from the gate."""
 
     def __init__(self, hardware: Hardware, order: Order, file: SweepFile, view: SweepView) -> None:
         self._hardware = hardware
@@ -118,10 +118,10 @@ class SweepRun:
         self._late: str | None = None
 
     def run(self) -> SweepEnd:
-        """Measure all that is left.
+        """Measure everything that is left.
 
-        What fails is tried once more before it is given up; a worker that does not start, after all others.
-        Raises OSError: the file cannot be written.
+        A failure is retried once before it is given up; a worker that does not start is retried after all
+        others. Raises OSError: the file cannot be written.
         """
         waiting = deque(batches(self._header, self._records.left()))
         again: set[Batch] = set()
@@ -144,13 +144,13 @@ class SweepRun:
         return None if why is None else SweepEnd("stopped", why)
 
     def _batch(self, batch: Batch) -> SweepEnd | None:
-        """One worker; None to go on."""
+        """Run one worker; None to continue."""
         cases = [_case(self._header, key) for key in batch.keys]
         following = list(zip(batch.keys, cases, strict=True))
         self._late, self._due = None, self._now() + START_SECONDS + self._allowed(cases[0])
 
         def heard(timed: Timed) -> None:
-            """The worker reports its cases in their order, without those that its engine does not have."""
+            """Record a case; the worker reports cases in order, without cases that its engine lacks."""
             while following:
                 key, case = following.pop(0)
                 if (timed.op, timed.size_bytes) == (case.op, case.size_bytes):
@@ -170,7 +170,7 @@ class SweepRun:
         return self._judge(batch, probed)
 
     def _judge(self, batch: Batch, probed: Probed) -> SweepEnd | None:
-        """What the end of a worker means for the sweep."""
+        """Return the consequence of a worker's end for the sweep."""
         left = [key for key in batch.keys if self._records.is_left(key)]
         if len(left) < len(batch.keys):
             self._measured = True
@@ -198,7 +198,7 @@ class SweepRun:
         return None
 
     def _not_started(self, batch: Batch, why: str) -> SweepEnd | None:
-        """Its configuration is at fault where others start, and else the machine."""
+        """Blame the configuration where other workers start, else the machine."""
         self._silent[batch.configuration] = why
         if len(self._silent) >= STARTS:
             return SweepEnd("failed", self._no_start())
@@ -212,7 +212,7 @@ class SweepRun:
         return f"{len(self._silent)} configurations without a worker that starts; the last: {why}"
 
     def _give_up(self, keys: Sequence[Key], why: str) -> None:
-        """Give up each curve of these from the smallest of its sizes on."""
+        """Give up each of these curves from its smallest size on."""
         before = usual_seconds(self._header, self._records.left())
         for key in keys:
             if self._records.is_left(key):
@@ -229,7 +229,7 @@ class SweepRun:
         self._view.measured(usual_seconds(self._header, (key,)))
 
     def _keep_log(self, batch: Batch, account: Account | None) -> None:
-        """What NCCL's log has for each size that was measured."""
+        """Record NCCL's log for each measured size."""
         if account is None or not account.calls:
             return
         for key in batch.keys:
@@ -243,7 +243,7 @@ class SweepRun:
                 self._file.add(RanAs("ran", *key, tuple(sorted(ran))))
 
     def _withdrawn(self) -> str | None:
-        """Why the worker is to be killed: a signal, a disk that takes nothing more, a case that hangs."""
+        """Return why to kill the worker: a signal, a failed disk, a hanging case."""
         if self._now() > self._due:
             self._late = "it took too long; killed"
         return self._view.stop() or self._file.trouble or self._late
@@ -280,5 +280,5 @@ def _usual(case: Case, speed: EngineSpeed) -> float:
 
 
 def _name(logged: str) -> str:
-    """NCCL's own name of an algorithm or a protocol, which the account has in small letters."""
+    """Return NCCL's name of an algorithm or protocol, which the account has in lower case."""
     return _NAMES.get(logged.lower().replace("_", ""), logged)

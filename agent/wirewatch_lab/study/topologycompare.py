@@ -1,4 +1,4 @@
-"""A topology that NCCL wrote or was given, beside what wirewatch sees of this node."""
+"""Compares a topology that NCCL wrote or read with wirewatch's view of this node."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,14 +16,14 @@ from wirewatch.core.words import count
 from wirewatch_lab.study.topologyxml import NcclTopology, XmlNic, nvlink_words, path_in_file
 
 _SLACK = 0.02
-"""Rates that differ by less are the same: sysfs rounds them."""
+"""Rates that differ by less are equal, since sysfs rounds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenNode:
-    """A node as wirewatch sees it.
+    """A node in wirewatch's view.
 
-    `pcie`: generation and lanes that device and slot both can, by PCI address. `rates` of active ports in
+    `pcie`: generation and lanes that device and slot both support, by PCI address. `rates` of active ports in
     bytes per second, by device and port.
     """
 
@@ -34,7 +34,7 @@ class SeenNode:
 
 @dataclass(frozen=True, slots=True)
 class TopologyComparison:
-    """What differs, what only one side has, and what cannot be compared, in words; `same`: what agrees."""
+    """Differences, one-sided parts, and parts that cannot be compared, in words; `same`: parts that agree."""
 
     same: tuple[str, ...]
     differs: tuple[str, ...]
@@ -42,7 +42,7 @@ class TopologyComparison:
     other_machine: bool = False
 
     def lines(self) -> tuple[str, ...]:
-        """The comparison for people."""
+        """Return the comparison for people."""
         if self.other_machine:
             return self.differs
         head = f"Beside this node: {count(len(self.differs), 'difference')}"
@@ -52,7 +52,7 @@ class TopologyComparison:
 
 
 def read_node(hardware: Hardware) -> SeenNode | Absent:
-    """The node as it is now, live or of a recording; Absent when its GPUs cannot be listed."""
+    """Return the present node, live or of a recording; Absent when its GPUs cannot be listed."""
     graph = topology.read_topology(hardware)
     if isinstance(graph, Absent):
         return graph
@@ -74,7 +74,7 @@ def read_node(hardware: Hardware) -> SeenNode | Absent:
 
 
 def compare_topology(xml: NcclTopology, node: SeenNode) -> TopologyComparison:
-    """The file beside the node: GPUs and NICs by PCI address, links, rates and paths."""
+    """Compare the file with the node: GPUs and NICs by PCI address, links, rates and paths."""
     compared = _Compared(xml, node)
     if not node.topology.gpus:
         return TopologyComparison((), (), ("this node shows no GPU",))
@@ -92,7 +92,7 @@ def compare_topology(xml: NcclTopology, node: SeenNode) -> TopologyComparison:
 
 
 class _Compared:
-    """Both sides by PCI address, and what was found of them."""
+    """Both sides by PCI address, with findings."""
 
     def __init__(self, xml: NcclTopology, node: SeenNode) -> None:
         self.xml, self.node = xml, node
@@ -104,7 +104,7 @@ class _Compared:
         self._blank: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
 
     def unknown(self) -> Iterator[str]:
-        """What cannot be compared and why, the parts with the same reason together."""
+        """Yield parts that cannot be compared and why, parts with the same reason together."""
         for (what, why), names in self._blank.items():
             of = f" of {', '.join(names)}" if names[0] else ""
             yield f"{what}{of}: {why}"
@@ -215,7 +215,7 @@ class _Compared:
 
 
 def _read(collector: AnyCollector, hardware: Hardware) -> Step:
-    """One reading of a collector, as if it were the first."""
+    """Read a collector once, as if for the first time."""
     clock = hardware.clock
     value = collector.read(hardware, collector.start, collector.options)
     at, mono = clock.now(), clock.mono()
@@ -224,7 +224,7 @@ def _read(collector: AnyCollector, hardware: Hardware) -> Step:
 
 
 def _same_nic(nic: XmlNic, parts: Iterable[NicPart]) -> NicPart | None:
-    """By PCI address; where the file has none, by name."""
+    """Find a NIC by PCI address, or by name where the file has no address."""
     at = nic.place.address
     return next((one for one in parts if (at == one.place.address if at else nic.name == one.device)), None)
 

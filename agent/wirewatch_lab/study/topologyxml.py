@@ -1,7 +1,7 @@
-"""What NCCL knows of a machine, from the XML of NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE or NCCL_GRAPH_DUMP_FILE.
+"""Reads NCCL's view of a machine from XML: NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE or NCCL_GRAPH_DUMP_FILE.
 
-Read in one pass, with bounded size and depth, and without anything that XML lets a document define: a
-document type is refused. Source of the forms: NCCL 2.10 to 2.30, src/graph/xml.cc, topo.cc, search.cc.
+One pass reads it, with bounded size and depth. A document type is refused, so a document can define nothing.
+Source of the forms: NCCL 2.10 to 2.30, src/graph/xml.cc, topo.cc, search.cc.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from wirewatch.core.words import count
 BYTES = 16 << 20
 ELEMENTS = 100_000
 DEPTH = 64
-"""Limits of a file; that of a machine with 8 GPUs has 4 KB, 60 elements and a depth of 8."""
+"""Limits of a file; the file of a machine with 8 GPUs has 4 KB, 60 elements and a depth of 8."""
 NOTES = 20
 _GPU_CLASS, _NIC_CLASS, _SWITCH_CLASS = "0x03", "0x02", "0x0680"
 _PATTERNS = {
@@ -30,12 +30,12 @@ _PATTERNS = {
 
 @dataclass(frozen=True, slots=True)
 class XmlPlace:
-    """Where a device hangs: the bridges above it, each a PCIe switch, and the CPU by its number in the file.
+    """A device's place: the bridges above it, each a PCIe switch, and the CPU by its number in the file.
 
-    `uplink`: PCIe generation, lanes and line of the highest bridge, None for none that is known.
-    `address` is empty for a NIC without a PCI device. `numa` is None where the file has -1.
-    `generation` and `lanes` of PCIe are None where the file has none that is known. `affinity`: mask of the
-    CPU's processors as the file has it, in words of 32 bits with commas between them, the highest first.
+    `uplink`: PCIe generation, lanes and line of the highest bridge, None where not known. `address` is empty
+    for a NIC without a PCI device. `numa` is None where the file has -1. `generation` and `lanes` of PCIe are
+    None where the file does not state known values. `affinity`: mask of the CPU's processors from the file,
+    in words of 32 bits with commas between them, the highest first.
     """
 
     address: str
@@ -52,8 +52,8 @@ class XmlPlace:
 class XmlGpu:
     """A GPU. `nvlinks` by peer: the switch, the PCI address of a GPU, or unknown.
 
-    `dev` is NVML's number. What is None or empty stands not in the file: one that was written by hand leaves
-    to NCCL what NCCL can find out.
+    `dev` is NVML's number. None or empty values are not in the file: a file written by hand leaves NCCL to
+    detect them.
     """
 
     place: XmlPlace
@@ -64,7 +64,7 @@ class XmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class XmlNic:
-    """A NIC; `rate` in bytes per second. `name` is empty where the file has the PCI device alone."""
+    """A NIC; `rate` in bytes per second. `name` is empty where the file has only the PCI device."""
 
     place: XmlPlace
     name: str
@@ -78,7 +78,7 @@ class XmlNic:
 class NcclTopology:
     """A machine as NCCL sees it; `hosts` is 0 in files that do not name theirs.
 
-    `notes`: what in the file is odd or not read here, in words.
+    `notes`: odd or unread parts of the file, in words.
     """
 
     gpus: tuple[XmlGpu, ...]
@@ -88,13 +88,13 @@ class NcclTopology:
     notes: tuple[str, ...]
 
     def lines(self) -> tuple[str, ...]:
-        """The machine for people."""
+        """Return the machine for people."""
         return tuple(_topology_lines(self))
 
 
 @dataclass(frozen=True, slots=True)
 class NcclGraph:
-    """One search's result; `rings`: different orders of GPUs, the first in `order`. Bandwidth in GB/s."""
+    """The result of a search; `rings`: different orders of GPUs, the first in `order`. Bandwidth in GB/s."""
 
     pattern: str
     channels: int
@@ -112,16 +112,16 @@ class NcclGraphs:
     graphs: tuple[NcclGraph, ...]
 
     def lines(self) -> tuple[str, ...]:
-        """Each graph in a line."""
+        """Return each graph in a line."""
         head = "NCCL_GRAPH_DUMP_FILE: rings and trees that NCCL found. It says nothing of a machine's health."
         return head, *map(_graph_line, self.graphs)
 
 
 def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
-    """What a file holds.
+    """Return the contents of a file.
 
-    Returns Absent (malformed) for what is not XML, is cut, too large or too deep, defines anything of its
-    own, or is XML of another kind. Raises OSError: the file cannot be read.
+    Returns Absent (malformed) for text that is not XML, is cut, is too large or too deep. It also does so for
+    XML that defines anything, or is of another kind. Raises OSError: the file cannot be read.
     """
     parser = expat.ParserCreate()
     builder = _Builder(lambda: parser.CurrentLineNumber)
@@ -141,7 +141,7 @@ def read_topology(file: BinaryIO) -> NcclTopology | NcclGraphs | Absent:
 
 
 def path_in_file(one: XmlPlace, other: XmlPlace) -> Path:
-    """The path between two devices by the file; PHB stands for NCCL's, which has no NODE."""
+    """Return the path between two devices by the file; PHB is NCCL's, which has no NODE."""
     if one.cpu != other.cpu:
         return Path.SYS
     shared = 0
@@ -156,7 +156,7 @@ def path_in_file(one: XmlPlace, other: XmlPlace) -> Path:
 
 
 class _RefusedXml(Exception):
-    """The file has what no file of NCCL has."""
+    """The file has parts that no file of NCCL has."""
 
 
 def _refuse(*_: object) -> None:
@@ -169,7 +169,7 @@ def _malformed(why: str) -> Absent:
 
 @dataclass(slots=True)
 class _Open:
-    """An element that has begun: a PCI device collects what stands in it."""
+    """An open element: a PCI device collects its children."""
 
     name: str
     attributes: Mapping[str, str]
@@ -181,7 +181,7 @@ class _Open:
 
 
 class _Builder:
-    """Takes elements as they begin and end."""
+    """Handles elements as they begin and end."""
 
     def __init__(self, line: Callable[[], int]) -> None:
         self._line = line
@@ -313,7 +313,7 @@ class _Builder:
         return known or text[:40]
 
     def _whole(self, element: str, attributes: Mapping[str, str], name: str) -> int | None:
-        """A number as NCCL writes it, decimal or hexadecimal; None for none, and noted if it is odd."""
+        """Return a decimal or hexadecimal number of NCCL; None for none, and noted if it is odd."""
         text = attributes.get(name, "")
         try:
             return int(text, 0) if text and len(text) <= DIGITS else None
@@ -327,7 +327,7 @@ class _Builder:
 
 
 class _GraphInFile:
-    """A graph as it is read, channel by channel."""
+    """A graph during reading, channel by channel."""
 
     def __init__(self, attributes: Mapping[str, str]) -> None:
         self.attributes = attributes
@@ -354,7 +354,7 @@ class _GraphInFile:
 _DIRECT = {None: "", True: "GPUDirect RDMA", False: "no GPUDirect RDMA"}
 _READ = frozenset({"system", "graphs", "nic"})
 _TAKEN = frozenset({"cpu", "pci", "gpu", "nvlink", "net", "graph", "channel"})
-"""Elements that `_Builder` takes by methods of these names."""
+"""Elements with a `_Builder` method of the same name."""
 
 
 def _flag(text: str | None) -> bool | None:

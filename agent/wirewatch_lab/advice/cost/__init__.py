@@ -1,1 +1,1 @@
-"""What collectives cost a token or a training step."""
+"""Costs of collectives for each token or training step."""

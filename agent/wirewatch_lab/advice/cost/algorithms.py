@@ -1,8 +1,9 @@
-"""What each algorithm of a collective moves: steps one after another, bytes a GPU, bytes between nodes.
+"""Traffic of each collective algorithm: steps in a row, bytes of a GPU, bytes between nodes.
 
-Pure arithmetic. Sizes are nccl-tests' message sizes S in bytes: for all_gather, reduce_scatter, alltoall,
-gather and scatter the whole, over all ranks. Payload alone: protocols LL and LL128 add to it (`OVERHEADS` of
-busbw.formulas). Ranks are equally many in each node, and a "node" is whatever NVLink joins: a rack too.
+Pure arithmetic. Sizes are nccl-tests' message sizes S in bytes. For all_gather, reduce_scatter, alltoall,
+gather and scatter they count all ranks together. Bytes are payload alone: protocols LL and LL128 add to it
+(`OVERHEADS` of busbw.formulas). Every node has equally many ranks. A "node" is whatever NVLink joins, even a
+rack.
 """
 
 import math
@@ -43,9 +44,9 @@ class Traffic:
     remark: str
 
     def seconds(self, wire: float, network: float | None) -> float:
-        """The least time where a GPU sends `wire` bytes per second each way, and `network` out of its node.
+        """Return the least time with `wire` bytes per second each way of a GPU and `network` out of its node.
 
-        Both ways are used at once, and what crosses is not sent over the wire. No latency.
+        Both directions run at once, and traffic between nodes does not use the wire. Latency is not counted.
         """
         inside = max(self.most - self.most_crosses, self.sends - self.crosses)
         return max(inside / wire, self.most_crosses / network if network else 0.0)
@@ -53,7 +54,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One collective of `size` bytes over `ranks`, of which each of `nodes` has as many as the others."""
+    """One collective of `size` bytes over `ranks`, spread equally over `nodes`."""
 
     op: str
     size: float
@@ -61,7 +62,7 @@ class Operation:
     nodes: int = 1
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the ranks cannot be shared out, or there is only one."""
+        """Raises ValueError where the ranks cannot be spread equally, or there is only one."""
         if self.ranks < 2 or self.nodes < 1 or self.ranks % self.nodes:  # noqa: PLR2004
             raise ValueError(f"{self.ranks} ranks over {self.nodes} nodes")
 
@@ -72,7 +73,7 @@ class Operation:
 
 
 def traffic(one: Operation) -> tuple[Traffic, ...]:
-    """Every algorithm that there is for it, those that NCCL runs first."""
+    """Return every known algorithm, the algorithms of NCCL first."""
     found = [made for build in _BUILDERS.values() if (made := build(one)) is not None]
     return tuple(sorted(found, key=lambda made: not made.nccl))
 
@@ -112,7 +113,7 @@ def _tree(one: Operation) -> Traffic | None:
 
 
 def _nvls(one: Operation) -> Traffic | None:
-    """In the switch; between nodes NCCL's NVLSTree, a tree over each GPU's share."""
+    """Return the traffic in the switch; between nodes NCCL's NVLSTree, a tree over each GPU's share."""
     if one.op not in RINGED or one.each < 2 or (one.nodes > 1 and one.op != ALL_REDUCE):  # noqa: PLR2004
         return None
     share = one.size / one.each
@@ -226,7 +227,7 @@ def _made(
     one: Operation, algorithm: str, steps: int, links: float, crossing: float, *, source: str,
     remark: str = "", most: float | None = None, most_crosses: float | None = None, nccl: bool = True,
 ) -> Traffic:  # fmt: skip
-    """From the bytes over all links and over all borders of nodes, spread over all GPUs unless stated."""
+    """Make traffic from the bytes over all links and node borders, spread over all GPUs unless stated."""
     mean, crosses = links / one.ranks, crossing / one.ranks
     busiest = mean if most is None else most
     border = crosses if most_crosses is None else most_crosses

@@ -1,4 +1,4 @@
-"""From a question and a machine to the document of `wirewatch advise cost`."""
+"""Turns a question and a machine into the document of `wirewatch advise cost`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -45,12 +45,12 @@ MOST_TP = 64
 
 @dataclass(frozen=True, slots=True)
 class CostQuestion:
-    """What is asked: collectives of `ops` and `sizes` (bytes) over `nodes` machines of the kind.
+    """A question about collectives of `ops` and `sizes` (bytes) over `nodes` machines of this kind.
 
-    `spans`: where their ranks are, all GPUs together if empty. `primitives`: those of which one algorithm is
-    shown. `by_size`: whether times and algorithms were asked for, and do not merely stand beside a model.
+    `spans`: where the ranks are; empty means all GPUs together. `primitives`: collectives of which one
+    algorithm is shown. `by_size`: whether the user asked for times and algorithms, and not only for a model.
     `served`: the model and its batch; `prompt` in tokens; `rate`: tokens per second of each sequence;
-    `trained`: tokens of a step on each GPU. None where it was not asked for.
+    `trained`: tokens of a step on each GPU. None where not asked.
     """
 
     ops: Sequence[str]
@@ -68,7 +68,7 @@ class CostQuestion:
 
 
 def cost(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion, at: float) -> CostDocument:
-    """The answer; what is not known of the machine is None with a reason, and the rest is there."""
+    """Return the answer; unknown parts are None with a reason."""
     steps = cliff(machine)
     made = CostDocument(
         schema="wirewatch.advise-cost/1", at=at, machine=machine.of, gpus=machine.gpus, nodes=asked.nodes,
@@ -88,7 +88,7 @@ def cost(machine: AdvisedMachine, times: CollectiveTimes, asked: CostQuestion, a
 def timed(
     machine: AdvisedMachine, times: CollectiveTimes, op: str, span: Ranks, size: float, launch: str
 ) -> EstimatedCollective:
-    """One collective's time with what it stands on."""
+    """Return one collective's estimated time with its evidence."""
     found = times.estimate(op, span, size, launch)
     apart = span.ranks < 2 or span.ranks % span.domains  # noqa: PLR2004
     least = None if apart else _fastest(machine, Operation(op, size, span.ranks, span.domains))
@@ -104,7 +104,7 @@ def timed(
 
 
 def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | None]:
-    """Return bytes per second each way of a GPU's wire and of its share of the network, for so many GPUs."""
+    """Return bytes per second each way of a GPU's wire and of its network share, for so many GPUs."""
     conditions = machine.group(ranks)
     if conditions is None:
         return None, None
@@ -116,7 +116,7 @@ def _wires(machine: AdvisedMachine, ranks: int) -> tuple[float | None, float | N
 
 
 def _fastest(machine: AdvisedMachine, one: Operation) -> float | None:
-    """Seconds on the wires by the best that NCCL has without a switch that adds up."""
+    """Return seconds on the wires for NCCL's best algorithm without a switch that adds up."""
     rail, network = _wires(machine, one.each)
     if rail is None or (one.nodes > 1 and network is None):
         return None
@@ -125,7 +125,7 @@ def _fastest(machine: AdvisedMachine, one: Operation) -> float | None:
 
 
 def _spans(machine: AdvisedMachine, asked: CostQuestion) -> tuple[Ranks, ...]:
-    """Those that were asked for, else all GPUs together; none of a single GPU."""
+    """Return the requested spans, else all GPUs together; none for a single GPU."""
     whole = Ranks(machine.gpus * asked.nodes, asked.nodes)
     return asked.spans or ((whole,) if whole.ranks > 1 else ())
 
@@ -141,7 +141,7 @@ def _times(
 
 
 def _algorithms(machine: AdvisedMachine, asked: CostQuestion) -> Iterator[AlgorithmRow]:
-    """Of the largest size alone: bytes grow with it, and steps do not."""
+    """Yield the algorithms for the largest size alone: bytes scale with size, and steps do not."""
     for span in _spans(machine, asked):
         rail, network = _wires(machine, span.ranks // span.domains)
         known = rail is not None and (span.domains == 1 or network is not None)
@@ -156,7 +156,7 @@ def _algorithms(machine: AdvisedMachine, asked: CostQuestion) -> Iterator[Algori
 
 
 def _adds_up(machine: AdvisedMachine, ranks: int) -> bool:
-    """Whether so many GPUs share a switch that adds up: NVSwitch of Hopper and later."""
+    """Return whether so many GPUs share a switch that adds up, NVSwitch of Hopper and later."""
     conditions = machine.group(ranks)
     if conditions is None or conditions.group.kind is not WireKind.SWITCH:
         return False
@@ -199,7 +199,7 @@ def _serving(
 
 
 def _why_not(machine: AdvisedMachine, served: Served, ends: Absent) -> str:
-    """Why no degree is known after which decode stops gaining, and how many machines would hold the model."""
+    """Return why the degree where decode stops gaining is unknown, and how many machines hold the model."""
     enough = fits_from(machine, served)
     if ends.why is not Why.UNSUPPORTED or enough is None:
         return ends.detail
@@ -209,7 +209,7 @@ def _why_not(machine: AdvisedMachine, served: Served, ends: Absent) -> str:
 
 
 def _judged_by(costs: Mapping[int, PassCost]) -> str:
-    """A CUDA graph, as decode is commonly launched, where its times are known; else one by one."""
+    """Return the launch that decides: a CUDA graph, as decode commonly uses, where its times are known."""
     both = ([isinstance(one.communication(launch), Absent) for launch in LAUNCHES] for one in costs.values())
     return "graph" if all(eager or not graph for eager, graph in both) else "eager"
 

@@ -1,8 +1,8 @@
-"""The bandwidth cliff: what a GPU moves each way over HBM, NVLink, PCIe and the network.
+"""The bandwidth cliff: a GPU's rate each way over HBM, NVLink, PCIe and the network.
 
-All rates are one way, in bytes per second; vendors print both ways together for NVLink. Over NVLink this is
-the nominal rate, 25 or 50 GB/s a link, which the driver shows with line coding (26.562 and 53.125): what a
-probe compares with is `wire` of busbw.expected.
+All rates are one way, in bytes per second. Vendors print both ways together for NVLink. NVLink has its
+nominal rate here, 25 or 50 GB/s a link; with line coding the driver shows 26.562 and 53.125. A probe compares
+with `wire` of busbw.expected.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +27,12 @@ AXIS = "GB/s of one GPU, one way"
 NOMINAL = (14.0625e9, 20e9, 25e9, 50e9)
 """Nominal rates of one NVLink link each way."""
 TYPICAL: Mapping[str, str] = {"Volta": "EDR", "Ampere": "HDR", "Hopper": "NDR", "Blackwell": "NDR"}
-"""The port that a GPU of each architecture is commonly given, where none is known."""
+"""Common port of each GPU architecture, where none is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkGeneration:
-    """A generation of NVLink: `links` of a GPU, `rate` of one each way in bytes per second."""
+    """A generation of NVLink: `links` of a GPU, `rate` of a link each way in bytes per second."""
 
     generation: str
     product: str
@@ -41,7 +41,7 @@ class LinkGeneration:
 
     @property
     def each_way(self) -> float:
-        """What a GPU sends over all of them."""
+        """Return a GPU's rate over all its links."""
         return self.links * self.rate
 
 
@@ -52,7 +52,7 @@ GENERATIONS: tuple[LinkGeneration, ...] = (
     LinkGeneration("4", "H100, H200", 18, 25e9),
     LinkGeneration("5", "B200, GB200", 18, 50e9),
 )
-"""NVIDIA's data sheets, which print twice the product: both ways together."""
+"""NVIDIA's data sheets print twice the product: both ways together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +74,14 @@ class CliffStep:
 
 
 def cliff(machine: AdvisedMachine) -> tuple[CliffStep, ...]:
-    """The steps that are known, from HBM down; what is not known of the machine's network is typical."""
+    """Return the known steps, from HBM down; unknown network parts have typical values."""
     steps = (*_memory(machine), *_nvlink(machine), *_pcie(machine), *_network(machine))
     below = (replace(step, below=above.rate / step.rate) for above, step in pairwise(steps))
     return (*steps[:1], *below)
 
 
 def ratio(steps: Sequence[CliffStep], above: str, below: str) -> float | None:
-    """How many times faster one step is than another; None where one of them is not there."""
+    """Return how many times faster one step is than another; None where either step is missing."""
     rates = {step.name: step.rate for step in steps}
     return rates[above] / rates[below] if {above, below} <= rates.keys() else None
 
@@ -98,7 +98,7 @@ def _memory(machine: AdvisedMachine) -> Iterator[CliffStep]:
 
 
 def _nvlink(machine: AdvisedMachine) -> Iterator[CliffStep]:
-    """Of the best-joined GPUs."""
+    """Yield the step of the best-joined GPUs."""
     joined = [one for one in machine.conditions if one.group.kind is not WireKind.PCIE]
     for conditions in joined[-1:]:
         group = conditions.group
@@ -150,7 +150,7 @@ def _network(machine: AdvisedMachine) -> Iterator[CliffStep]:
 
 
 def _counted(whole: Conditions) -> str:
-    """How many RDMA ports the GPUs share, and of how many."""
+    """Return how many RDMA ports the GPUs share, and out of how many."""
     if isinstance(whole.network, Absent):
         return ""
     counted, every = len(count_ports(whole)[0]), len(whole.network)
@@ -158,13 +158,13 @@ def _counted(whole: Conditions) -> str:
 
 
 def bars(steps: Sequence[CliffStep], width: int) -> tuple[str, ...]:
-    """One bar for each step, linear in its rate; the fastest is `width` characters long, the slowest one."""
+    """Return a bar for each step, linear in its rate: `width` characters for the fastest, 1 for the least."""
     most = max((step.rate for step in steps), default=1.0)
     return tuple("#" * max(1, round(step.rate / most * width)) for step in steps)
 
 
 def plotted(steps: Sequence[CliffStep]) -> list[tuple[str, float, str, bool]]:
-    """Return each step for `draw_bars`: its name, GB/s, a label, and whether it is only typical."""
+    """Return each step for `draw_bars`: name, GB/s, label, and whether it is only typical."""
     less = [f", {one.below:.1f}x less" if one.below is not None and one.below >= 1 else "" for one in steps]
     rates = zip(steps, less, strict=True)
     return [(one.name, one.rate / GB, f"{one.rate / GB:,.0f}{text}", not one.known) for one, text in rates]

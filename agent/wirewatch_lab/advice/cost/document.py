@@ -1,4 +1,4 @@
-"""What `wirewatch advise cost` answers, as a document: the cliff, collectives, serving and training."""
+"""The document of `wirewatch advise cost`: the cliff, collectives, serving and training."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -186,7 +186,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-cost.1": COST}
 
 
 def figures(made: CostDocument, *, collectives: bool) -> Iterator[Figure]:
-    """Figures that the first sentence stands on first; `collectives`: those by size and algorithm too."""
+    """Yield figures, the first sentence's first. `collectives`: also by size and algorithm."""
     if made.serving is not None:
         yield from _serving(made.serving)
     if made.training is not None:
@@ -199,7 +199,7 @@ def figures(made: CostDocument, *, collectives: bool) -> Iterator[Figure]:
 
 
 def basis(one: EstimatedCollective, beside: str) -> str:
-    """What a time stands on, with the confidence where that is another word."""
+    """Return the basis of a time, with the confidence where that is another word."""
     return one.basis if one.basis.startswith(one.confidence) else one.basis + beside.format(one.confidence)
 
 

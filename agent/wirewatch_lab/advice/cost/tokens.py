@@ -1,9 +1,9 @@
-"""What tensor parallelism costs a served token: two all-reduces a layer, beside reading the weights.
+"""Cost of tensor parallelism for a served token: two all-reduces a layer, beside reading the weights.
 
-A pass over `tokens` tokens at once reads its share of the weights and of the keys and values from HBM once,
-multiplies, and has `REDUCTIONS` all-reduces a layer of `tokens` hidden states. With no overlap these add up;
-with all of it hidden the longer of both remains. Decode as it is commonly served hides nothing: each
-all-reduce is waited for by the next matrix product.
+A pass over `tokens` tokens reads its share of the weights, keys and values from HBM once, and multiplies. It
+has `REDUCTIONS` all-reduces a layer, each of `tokens` hidden states. Without overlap these times add up; with
+full overlap the longer remains. Decode commonly hides nothing, since the next matrix product waits for each
+all-reduce.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 
 LAUNCHES = ("eager", "graph")
 MEMORY_SHARE = 0.87
-"""Share of the data sheet's memory rate that is reached: copies within the memory of 8 H200 reached 4.16 of
-4.8 TB/s (proof/hardware)."""
+"""Reached share of the data sheet's memory rate: copies within the memory of 8 H200 reached 4.16 of 4.8 TB/s
+(proof/hardware)."""
 ARITHMETIC_SHARE = 0.5
 """Share of the data sheet's BF16 operations that a prefill commonly reaches; assumed, not measured here."""
 FREE = 0.9
-"""Share of a GPU's memory that weights, keys and values may take: the rest is the runtime's."""
+"""Share of a GPU's memory for weights, keys and values; the runtime needs the rest."""
 WORTHWHILE = 0.1
-"""A doubling of TP that shortens a step by less than this share has stopped gaining."""
+"""Decode stops gaining when a doubling of TP shortens a step by less than this share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is served: bytes of a weight (`width`), sequences at once, tokens of each that were read."""
+    """A served model: bytes of a weight (`width`), sequences at once, tokens read so far of each."""
 
     shape: ModelShape
     width: float
@@ -45,12 +45,12 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """One pass of a model over its tokens at one TP degree, in `pp` stages that follow one another.
+    """One pass of a model over its tokens at one TP degree, in `pp` consecutive stages.
 
-    `tokens`: of all sequences together. `message`: bytes of each of the `reductions`. `collective`: of one of
-    them, by launch, and `hop` of one message from stage to stage. `work`: seconds of reading and multiplying,
-    Absent for a product without data. `held`: bytes of weights, keys and values on each GPU; `fits`: whether
-    a GPU has them, None where its memory is not known.
+    `tokens`: all sequences together. `message`: bytes of each of the `reductions`. `collective`: time of a
+    reduction by launch; `hop`: time of a message between stages. `work`: seconds of reading and multiplying,
+    Absent for a product without data. `held`: bytes of weights, keys and values on each GPU. `fits`: whether
+    a GPU can hold them, None where its memory is not known.
     """
 
     tp: int
@@ -66,25 +66,25 @@ class PassCost:
     hop: Mapping[str, Estimate | Absent] = field(default_factory=dict)
 
     def communication(self, launch: str) -> float | Absent:
-        """Seconds of all its collectives and messages between stages; 0 for a single GPU."""
+        """Return seconds of all collectives and of messages between stages; 0 for a single GPU."""
         found = self._sent(launch)
         return found if isinstance(found, Absent) else sum(count * one.seconds for count, one in found)
 
     def error(self, launch: str) -> float:
-        """Seconds by which the communication may be off either way; 0 where it is not known."""
+        """Return the error of the communication either way, in seconds; 0 where it is not known."""
         found = self._sent(launch)
         known = [] if isinstance(found, Absent) else found
         return sum(count * one.seconds * one.within for count, one in known)
 
     def _sent(self, launch: str) -> list[tuple[int, Estimate]] | Absent:
-        """How often each operation is made."""
+        """Return how often each operation occurs."""
         found = [(self.reductions, self.collective[launch])] if self.tp > 1 else []
         found += [(self.pp - 1, self.hop[launch])] if self.pp > 1 else []
         absent = next((one for _, one in found if isinstance(one, Absent)), None)
         return absent or [(count, one) for count, one in found if not isinstance(one, Absent)]
 
     def step(self, launch: str, overlap: float) -> float | Absent:
-        """Seconds of the pass with this share of the communication hidden, as far as there is work for it."""
+        """Return seconds of the pass with this share of the communication hidden, as far as work allows."""
         sent = self.communication(launch)
         if isinstance(sent, Absent):
             return sent
@@ -94,21 +94,21 @@ class PassCost:
 
 
 def decode(machine: AdvisedMachine, times: CollectiveTimes, served: Served, tp: int, pp: int = 1) -> PassCost:
-    """One more token of each sequence."""
+    """Return the cost of one more token for each sequence."""
     return _pass(machine, times, served, tp, served.batch, served.context, pp)
 
 
 def prefill(
     machine: AdvisedMachine, times: CollectiveTimes, served: Served, tp: int, prompt: int
 ) -> PassCost:
-    """The prompts of all sequences in one pass."""
+    """Return the cost of all prompts in one pass."""
     return _pass(machine, times, served, tp, served.batch * prompt, prompt)
 
 
 def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int = 1) -> tuple[int, ...]:
-    """TP degrees to compare: powers of two that divide the model's heads.
+    """Return TP degrees to compare: powers of two that divide the model's heads.
 
-    Up to `most` of the GPUs of one machine; up to the `wanted` degree where that takes several machines.
+    They go up to `most` GPUs of one machine, or up to the `wanted` degree where it takes several machines.
     """
     largest = max(min(most, machine.gpus), wanted)
     whole = (1 << n for n in range(17) if 1 << n <= largest and shape.heads % (1 << n) == 0)
@@ -116,7 +116,7 @@ def degrees(machine: AdvisedMachine, shape: ModelShape, most: int, wanted: int =
 
 
 def saves(one: PassCost, other: PassCost, launch: str) -> tuple[float, float] | Absent:
-    """By what share of one pass another is shorter at least and at most, with no overlap."""
+    """Return the share by which another pass is shorter, at least and at most, with no overlap."""
     first, second = one.step(launch, 0.0), other.step(launch, 0.0)
     if isinstance(first, Absent):
         return first
@@ -127,10 +127,10 @@ def saves(one: PassCost, other: PassCost, launch: str) -> tuple[float, float] | 
 
 
 def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int] | Absent:
-    """The degree up to which each doubling is sure to save `WORTHWHILE`, and that with the shortest step.
+    """Return the last degree whose doubling surely saves `WORTHWHILE`, and the degree with the shortest step.
 
-    Of those that fit, up to the first whose time is not known, with no overlap. Returns Absent where nothing
-    fits, or where the time of the first that does is not known.
+    Only fitting degrees count, up to the first unknown time, with no overlap. Returns Absent where nothing
+    fits, or where the first fitting degree has no known time.
     """
     steps: dict[int, float] = {}
     for tp, cost in sorted(costs.items()):
@@ -153,9 +153,9 @@ def stops_gaining(costs: Mapping[int, PassCost], launch: str) -> tuple[int, int]
 
 
 def held_bytes(served: Served, tp: int, pp: int = 1) -> float:
-    """Bytes of weights, keys and values on each GPU: keys and values can be split over their heads alone.
+    """Return bytes of weights, keys and values on each GPU; keys and values split only over their heads.
 
-    A stage has the layers of its part, the largest where they are not equally many.
+    With unequal stages, the largest stage counts.
     """
     shape = served.shape
     kept = served.batch * served.context * shape.cached(served.activation) / min(tp, shape.kv_heads)
@@ -163,12 +163,12 @@ def held_bytes(served: Served, tp: int, pp: int = 1) -> float:
 
 
 def tokens_of(served: Served, size: float) -> int:
-    """How many tokens' hidden states a message of so many bytes holds, rounded up."""
+    """Return how many tokens' hidden states fill a message of so many bytes, rounded up."""
     return -int(-size // served.shape.message(1, served.activation))
 
 
 def fits_from(machine: AdvisedMachine, served: Served) -> int | None:
-    """The smallest TP that divides the heads and with which the model fits; None where there is none."""
+    """Return the smallest fitting TP that divides the heads; None where there is none."""
     product = product_of(machine)
     whole = (tp for tp in range(1, served.shape.heads + 1) if served.shape.heads % tp == 0)
     return next((tp for tp in whole if product and _fits(product, held_bytes(served, tp))), None)
@@ -198,7 +198,7 @@ def _pass(
 
 
 def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: int) -> float:
-    """Seconds of reading what one GPU has to read, or of multiplying, whichever is longer."""
+    """Return seconds of one GPU's reading or multiplying, whichever is longer."""
     shape = served.shape
     kept = served.batch * context * shape.cached(served.activation) / min(tp, shape.kv_heads)
     read = (shape.read(tokens) * served.width / tp + kept) / (MEMORY_SHARE * product.memory_rate)
@@ -210,5 +210,5 @@ def _work(product: GpuProduct, served: Served, tp: int, tokens: int, context: in
 
 
 def _span(machine: AdvisedMachine, tp: int) -> Ranks:
-    """Over as few machines of this kind as hold them."""
+    """Return the span over the fewest machines of this kind."""
     return Ranks(tp, -(-tp // machine.gpus))

@@ -1,7 +1,7 @@
-"""What a training step sends and keeps by the way it is split, and which gradient bucket is large enough.
+"""Traffic and memory of a training step by its split, and the gradient bucket that is large enough.
 
-Bytes are what one GPU sends each way with rings, by the factors of busbw.formulas. Weights and gradients are
-of one width.
+Bytes count a GPU's traffic each way with rings, by the factors of busbw.formulas. Weights and gradients have
+the same width.
 """
 
 import math
@@ -18,14 +18,14 @@ from wirewatch_lab.advice.times.estimate import CollectiveTimes, Estimate, Ranks
 TORCH_BUCKET = 25 * MIB
 """`bucket_cap_mb` of torch's DistributedDataParallel, in MiB (torch/nn/parallel/distributed.py)."""
 ENOUGH = 0.9
-"""Share of the plateau that a bucket should reach."""
+"""Share of the plateau that a bucket must reach."""
 SMALLEST, LARGEST = 64 * 1024, 1 << 30
-"""Sizes of buckets that are tried, in bytes."""
+"""Bucket sizes to try, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a step trains: a model over `ranks` in `nodes`, `tokens` on each GPU, values of `width` bytes."""
+    """A training step: a model over `ranks` in `nodes`, `tokens` on each GPU, values of `width` bytes."""
 
     shape: ModelShape
     width: float
@@ -35,7 +35,7 @@ class Trained:
 
     @property
     def gradients(self) -> float:
-        """Bytes of all gradients, and of all weights."""
+        """Return bytes of all gradients, which equal the bytes of all weights."""
         return self.shape.parameters * self.width
 
 
@@ -59,14 +59,14 @@ class SchemeCost:
 
 
 def schemes(one: Trained) -> tuple[SchemeCost, ...]:
-    """Data parallelism in its kinds, then what splits the model, as far as its layers are known."""
+    """Return data-parallel schemes, then schemes that split the model, as far as its layers are known."""
     layers = [_pipeline(one), _tensor(one)] if one.shape.hidden else []
     experts = [_experts(one)] if one.shape.hidden and one.shape.experts else []
     return (*(_data(one, *of) for of in _DATA_PARALLEL), *layers, *experts)
 
 
 def sent(op: str, size: float, ranks: int) -> float:
-    """Bytes that a GPU sends each way for one collective."""
+    """Return bytes that a GPU sends each way for one collective."""
     return factor(op, ranks) * size
 
 
@@ -86,7 +86,7 @@ _DATA_PARALLEL = (
         "the network is slow: half as much again as DDP; HYBRID_SHARD keeps the all-gathers in a node",
     ),
 )  # fmt: skip
-"""Schemes with their collectives, whether weights and the rest are shared out, and when they do not hold."""
+"""Schemes: collectives, whether weights and the rest are sharded, and when they do not hold."""
 
 
 def _data(
@@ -103,7 +103,7 @@ def _data(
 
 
 def _crossing(op: str, size: float, one: Trained) -> float:
-    """The least that NCCL has a GPU send out of its node, without switches that add up."""
+    """Return the least that a GPU sends out of its node with NCCL, without switches that add up."""
     every = traffic(Operation(op, size, one.ranks, one.nodes))
     return min(made.crosses for made in every if made.nccl and made.algorithm not in {NVLS, SHARP})
 
@@ -122,7 +122,7 @@ def _pipeline(one: Trained) -> SchemeCost:
 
 
 def _tensor(one: Trained) -> SchemeCost:
-    """All GPUs of a TP group work on the same tokens."""
+    """Return tensor parallelism, where all GPUs of a group work on the same tokens."""
     size, calls = one.shape.message(one.tokens, one.width), 2 * REDUCTIONS * one.shape.layers
     whole = calls * sent(ALL_REDUCE, size, one.ranks)
     return SchemeCost(
@@ -135,7 +135,7 @@ def _tensor(one: Trained) -> SchemeCost:
 
 
 def _experts(one: Trained) -> SchemeCost:
-    """Tokens go to the GPUs of their experts and back, forward and in the backward pass."""
+    """Return expert parallelism: tokens go to their experts' GPUs and back, forward and backward."""
     shape, group = one.shape, expert_group(one)
     size, calls = shape.message(one.tokens, one.width) * shape.active, 4 * shape.layers
     among = "" if group == one.ranks else f" among {group} GPUs each"
@@ -150,9 +150,9 @@ def _experts(one: Trained) -> SchemeCost:
 
 
 def expert_group(one: Trained) -> int:
-    """Return how many GPUs share the experts of a layer, equally many on each: at most one an expert.
+    """Return how many GPUs share a layer's experts, equally many on each: at most one GPU for each expert.
 
-    It is the largest group that fills nodes, or several of which fill one.
+    It is the largest group that fills whole nodes, or that divides a node equally.
     """
     each, most = one.ranks // one.nodes, math.gcd(one.ranks, one.shape.experts)
     whole = (n for n in range(most, 0, -1) if most % n == 0 and (n % each == 0 or each % n == 0))
@@ -180,9 +180,9 @@ class BucketAdvice:
 
 
 def bucket(times: CollectiveTimes, span: Ranks, gradients: float) -> BucketAdvice | Absent:
-    """Of an all-reduce in powers of two from 64 KiB to 1 GiB; the largest where none is large enough.
+    """Advise on all-reduce buckets in powers of two from 64 KiB to 1 GiB; the largest where none suffices.
 
-    Returns Absent where floor or plateau, or a size between them, is not known.
+    Returns Absent where floor, plateau or a size between them is not known.
     """
     floor, plateau = times.floor(ALL_REDUCE, span), times.plateau(ALL_REDUCE, span)
     torch = times.estimate(ALL_REDUCE, span, TORCH_BUCKET)

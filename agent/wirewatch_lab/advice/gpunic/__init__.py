@@ -1,1 +1,1 @@
-"""Which RDMA ports and processors each GPU should use."""
+"""RDMA ports and processors for each GPU."""

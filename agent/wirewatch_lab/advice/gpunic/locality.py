@@ -1,4 +1,4 @@
-"""What is near each GPU of a node: RDMA ports with their PCI paths, and processors."""
+"""The surroundings of each GPU of a node: RDMA ports with their PCI paths, and processors."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ _NOT_STATED = Absent(Why.UNSUPPORTED, "a document of a topology does not state i
 
 @dataclass(frozen=True, slots=True)
 class Locality:
-    """The surroundings of a node's GPUs.
+    """RDMA ports and processors near a node's GPUs.
 
-    `gpus`: by index; each port's `paths` are in this order. `stated`: whether the source has states of ports;
-    a document has not. `others`: devices whose ports are not for GPUs, with the reason. `cpus`: those of a
-    GPU's NUMA node, by UUID, as `local_cpulist` has them. `slots`: what the PCIe link of a card can do that
-    runs at less, by device. `by_numa`: a hypervisor hides the PCI bridges, and NUMA nodes alone show what is
-    near. `interfaces`: network interfaces with a card, where the node has no RDMA port: plugins such as
-    GPUDirect-TCPX send by them.
+    `gpus`: by index, in the order of each port's `paths`. `stated`: whether the source has states of ports; a
+    document has none. `others`: devices whose ports are not for GPUs, with the reason. `cpus`: processors of
+    a GPU's NUMA node, by UUID, as `local_cpulist` lists them. `slots`: full PCIe capability of a card whose
+    link runs at less, by device. `by_numa`: a hypervisor hides the PCI bridges, so only NUMA nodes show
+    proximity. `interfaces`: network interfaces with a card, where the node has no RDMA port; plugins such as
+    GPUDirect-TCPX use them.
     """
 
     gpus: tuple[GpuPart, ...]
@@ -43,7 +43,7 @@ class Locality:
 
 
 def read_locality(sysfs: Sysfs, topology: Topology) -> Locality:
-    """That of a node, live or recorded."""
+    """Return the surroundings on a node, live or recorded."""
     gpus = in_order(topology.gpus)
     ports = rdma_ports(sysfs, topology, gpus)
     shown = {port.device for port in ports}
@@ -63,7 +63,7 @@ def read_locality(sysfs: Sysfs, topology: Topology) -> Locality:
 
 
 def _interfaces(sysfs: Sysfs, gpus: Sequence[GpuPart]) -> Iterator[RdmaPort]:
-    """Network interfaces with a card behind them; a speed in Mb/s that is not above 0 is not known."""
+    """Yield network interfaces with a card behind them; a speed in Mb/s that is not above 0 is unknown."""
     nodes = count_nodes(sysfs)
     for name in value_or(sysfs.entries(NET), ()):
         address = address_behind(sysfs, f"{NET}/{name}")
@@ -84,7 +84,7 @@ def _interfaces(sysfs: Sysfs, gpus: Sequence[GpuPart]) -> Iterator[RdmaPort]:
 
 
 def _way(one: Place, other: Place | Absent, nodes: int | None) -> str:
-    """The path by name, bounded by NUMA nodes where bridges are hidden; empty where it is not known."""
+    """Return the path by name, bounded by NUMA nodes where bridges are hidden; empty where unknown."""
     found = path_between(one, other, nodes=nodes)
     if not isinstance(found, Absent):
         return found.name
@@ -94,7 +94,7 @@ def _way(one: Place, other: Place | Absent, nodes: int | None) -> str:
 
 
 def locality_of(topology: Topology) -> Locality:
-    """That of a document, which has neither states of ports nor processors."""
+    """Return the surroundings in a document, without states of ports or processors."""
     gpus = in_order(topology.gpus)
     paths = {(path.uuid, path.device): path.path for path in topology.paths}
     ports = tuple(
@@ -110,12 +110,12 @@ def locality_of(topology: Topology) -> Locality:
 
 
 def in_order(gpus: Iterable[GpuPart]) -> tuple[GpuPart, ...]:
-    """By index."""
+    """Return the GPUs by index."""
     return tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
 
 
 def cpu_numbers(text: str) -> tuple[int, ...]:
-    """The processors of a list such as `0-55,112-167`; none for other text."""
+    """Return the processors of a list such as `0-55,112-167`; none for other text."""
     found: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -142,7 +142,7 @@ def _is_less(trained: Pcie | Absent, slot: Pcie | Absent) -> bool:
 
 
 def _with_numa(near: Locality, topology: Topology) -> Locality:
-    """Where the PCI path is hidden, the NUMA nodes of both ends still bound it."""
+    """Bound hidden PCI paths by the NUMA nodes of both ends."""
     nodes = {nic.device: nic.place.numa for nic in topology.nics}
 
     def bounded(port: RdmaPort) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Which RDMA ports each GPU of a node should use, exactly, why, and what keeps the other ports out.
+"""Exact choice of RDMA ports for each GPU of a node, with reasons for used and unused ports.
 
-In this order: how far the path goes (inside the PCIe switches, over the host bridge, over the wire between
-sockets); whether a card is there for the GPUs at all, and not for storage; the time of the slowest GPU when
-all send at once, then that of the next; the exact path; natural order.
+The first aim is the reach of the path: inside PCIe switches, over the host bridge, or between sockets. Next,
+cards for GPUs precede cards for storage. Then follow the time of the slowest GPU when all send, the next
+slowest, the exact path, and natural order.
 """
 
 from collections import Counter
@@ -26,10 +26,10 @@ from wirewatch_lab.advice.gpunic.locality import ETHERNET, Locality
 
 
 def spread(by_pair: Sequence[Sequence[int]], more: Callable[[int, int], int]) -> tuple[int, ...]:
-    """Return the bin of each item, so that the sum of all costs is the least.
+    """Return the bin of each item with the least sum of all costs.
 
-    `by_pair`: for each item, the cost of each bin; at least one bin. `more`: what the n-th item of a bin
-    costs beside, by bin and n from 1 on; it never falls with n.
+    `by_pair`: for each item, the cost of each bin; at least one bin. `more`: the extra cost of a bin's n-th
+    item, by bin and n from 1 on; it never falls with n.
     """
     place: list[int] = []
     for item, pairs in enumerate(by_pair):
@@ -45,7 +45,7 @@ def spread(by_pair: Sequence[Sequence[int]], more: Callable[[int, int], int]) ->
 def _paths(
     by_pair: Sequence[Sequence[int]], place: Sequence[int], pairs: Sequence[int]
 ) -> tuple[list[int], list[tuple[int, int] | None]]:
-    """Return the least cost of one item more in each bin, and from where which item comes to it then."""
+    """Return the least cost of one more item in each bin, and which item moves there from where."""
     costs = list(pairs)
     came: list[tuple[int, int] | None] = [None] * len(costs)
     changed = True
@@ -60,11 +60,11 @@ def _paths(
 
 
 NO_RATE = 1.0
-"""Where rates are not known, all are alike."""
+"""Common rate where no rates are known."""
 
 
 class Reach(IntEnum):
-    """How far a path goes, by what it costs: GPUDirect RDMA passes PCIe switches at full rate."""
+    """How far a path goes, ordered by cost; GPUDirect RDMA passes PCIe switches at full rate."""
 
     SWITCH = 0
     HOST = 1
@@ -76,7 +76,7 @@ REACH: Mapping[str, Reach] = {
     Path.PIX.name: Reach.SWITCH, Path.PXB.name: Reach.SWITCH, Path.PHB.name: Reach.HOST,
     Path.NODE.name: Reach.HOST, Path.SYS.name: Reach.SOCKETS,
 }  # fmt: skip
-"""NCCL has no NODE: to it host bridges of one NUMA node are as near as one bridge."""
+"""NCCL has no NODE: host bridges of one NUMA node count as one bridge."""
 Cost = tuple[int, int, tuple[Fraction, ...], int, tuple[int, ...]]
 
 
@@ -95,14 +95,14 @@ class NicCard:
     serves: bool
 
     def seconds(self, gpus: int) -> Fraction:
-        """Time of a byte for each of so many GPUs that send at once; exact, so that it never falls."""
+        """Return the exact time of a byte for each of so many GPUs that send at once; it never falls."""
         wire = sum(map(Fraction, self.rates[:gpus]))
         return Fraction(gpus) / (wire if self.slot is None else min(wire, Fraction(self.slot)))
 
 
 @dataclass(frozen=True, slots=True)
 class NicPlan:
-    """A card for each GPU, by position in `cards`, and what it costs."""
+    """A card for each GPU, by position in `cards`, and the cost of the plan."""
 
     cards: tuple[NicCard, ...]
     place: tuple[int, ...]
@@ -110,10 +110,10 @@ class NicPlan:
 
 
 def plan(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) -> NicPlan | None:
-    """The best plan over ports of one link layer; None without a port.
+    """Return the best plan over ports of one link layer; None without a port.
 
-    `gpus`: how many there are; `paths` of each port are in their order. `usable`: ports that can be used.
-    `here`: all ports of the node that could be used if they were up.
+    `gpus`: number of GPUs; `paths` of each port follow their order. `usable`: ports that can be used. `here`:
+    all ports of the node that would be usable if up.
     """
     cards = make_cards(gpus, usable, here)
     if not cards:
@@ -123,7 +123,7 @@ def plan(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) -> Nic
 
 
 def cost(cards: Sequence[NicCard], place: Sequence[int]) -> Cost:
-    """What a plan costs, the first aim first; lower is better."""
+    """Return the cost of a plan, the first aim first; lower is better."""
     ways = [cards[card].paths[gpu] for gpu, card in enumerate(place)]
     load = {card: place.count(card) for card in place}
     times = sorted((cards[card].seconds(load[card]) for card in place), reverse=True)
@@ -134,17 +134,17 @@ def cost(cards: Sequence[NicCard], place: Sequence[int]) -> Cost:
 
 
 def reach(path: str) -> Reach:
-    """How far a path goes."""
+    """Return how far a path goes."""
     return REACH.get(path, Reach.UNKNOWN)
 
 
 def steps(path: str) -> int:
-    """The exact path as a number, the nearest lowest; an unknown one highest."""
+    """Return the exact path as a number, the nearest lowest and an unknown path highest."""
     return int(Path[path]) if path in REACH else len(Path)
 
 
 def make_cards(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) -> tuple[NicCard, ...]:
-    """The cards of usable ports, in natural order."""
+    """Return the cards of usable ports, in natural order."""
     nearest = [min((reach(port.paths[gpu]) for port in here), default=Reach.UNKNOWN) for gpu in range(gpus)]
     known = all(not isinstance(port.rate, Absent) for port in usable)
     alike = grouped(((one.card or one.device, one.paths), one) for one in sorted(usable, key=port_order))
@@ -159,17 +159,17 @@ def make_cards(gpus: int, usable: Sequence[RdmaPort], here: Sequence[RdmaPort]) 
 
 
 def port_order(port: RdmaPort) -> tuple[object, ...]:
-    """Natural order of device and port."""
+    """Return the natural order of device and port."""
     return natural(port.device), natural(port.port), port.card, port.paths
 
 
 def rate_of(port: RdmaPort) -> float:
-    """Bytes per second; 0 where it is not known."""
+    """Return bytes per second; 0 where not known."""
     return 0.0 if isinstance(port.rate, Absent) else port.rate
 
 
 def slot_rate(port: RdmaPort) -> float | None:
-    """Bytes per second of a card's PCIe link each way; None where it is not known."""
+    """Return bytes per second of a card's PCIe link each way; None where not known."""
     if isinstance(port.pcie, Absent):
         return None
     rate = pcie_rate(port.pcie.generation, port.pcie.lanes)
@@ -177,7 +177,7 @@ def slot_rate(port: RdmaPort) -> float | None:
 
 
 def _pairs(gpus: int, cards: Sequence[NicCard]) -> list[list[int]]:
-    """The cost of each GPU on each card, but for how many share it; see `_units`."""
+    """Return the cost of each GPU on each card, apart from sharing; see `_units`."""
     far, stranger, _, step = _units(gpus, cards)
     return [
         [
@@ -194,8 +194,8 @@ def _pairs(gpus: int, cards: Sequence[NicCard]) -> list[list[int]]:
 def _marginal(gpus: int, cards: Sequence[NicCard]) -> Callable[[int, int], int]:
     """Return the cost of the n-th GPU on a card, by card and n from 1 on.
 
-    A GPU costs (gpus + 1) ** r, if its time is the r-th of all that there can be: all faster ones together
-    cost less, so that the least sum has the fastest slowest GPU, then the fastest next.
+    A GPU costs (gpus + 1) ** r, if its time has rank r among all possible times. All faster GPUs together
+    cost less, so the least sum has the fastest slowest GPU, then the fastest next.
     """
     _, _, time, _ = _units(gpus, cards)
     ranks = {seconds: rank for rank, seconds in enumerate(_times(gpus, cards))}
@@ -212,7 +212,7 @@ def _times(gpus: int, cards: Sequence[NicCard]) -> list[Fraction]:
 
 
 def _units(gpus: int, cards: Sequence[NicCard]) -> tuple[int, int, int, int]:
-    """The weights of reach, strangers, times and steps, each above all that the later ones can sum up to."""
+    """Return the weights of reach, strangers, times and steps; each exceeds the sum of all later weights."""
     step = len(cards) ** gpus
     time = step * (gpus * len(Path) + 1)
     stranger = time * (gpus * (gpus + 1) ** len(_times(gpus, cards)) + 1)
@@ -220,16 +220,16 @@ def _units(gpus: int, cards: Sequence[NicCard]) -> tuple[int, int, int, int]:
 
 
 MOST = 64
-"""GPUs, or RDMA ports, above which a source is not one node."""
+"""More GPUs or RDMA ports than this are not one node."""
 SAME = "not known: no difference between the paths is visible"
 SLOW = 0.25
-"""Share of what most ports leave a GPU below which a port is for something else, or its slot is at fault."""
+"""A port below this share of the usual rate for a GPU has another purpose, or a faulty slot."""
 _LESS = 0.999
 
 
 @dataclass(frozen=True, slots=True)
 class PortOfGpu:
-    """A port that a GPU uses, the path to it (empty: not known), and how many GPUs use it."""
+    """A port that a GPU uses, its path (empty: not known), and how many GPUs use it."""
 
     port: RdmaPort
     path: str
@@ -238,10 +238,10 @@ class PortOfGpu:
 
 @dataclass(frozen=True, slots=True)
 class NicsOfGpu:
-    """The ports of a GPU, the first for whatever takes one alone.
+    """The ports of a GPU; the first serves software that takes only one.
 
-    `share`: bytes per second each way that they leave it while all GPUs send; None where not known.
-    `healthy`: the same with all ports up. `loss`: what a port that is down costs it, in words.
+    `share`: bytes per second each way for the GPU while all GPUs send; None where not known. `healthy`: the
+    same with all ports up. `loss`: the effect of a down port, in words.
     """
 
     gpu: GpuPart
@@ -253,10 +253,12 @@ class NicsOfGpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuNicMap:
-    """All of a node. `layer`: of the ports that are used. `visible`: whether the paths differ at all.
+    """The mapping of a whole node. `layer`: link layer of the used ports.
 
-    `left_out`: ports, or devices whose ports are not read, with the reason. `active_left`: whether NCCL could
-    take one of those. `remarks` are in words.
+    `visible`: whether the paths differ at all.
+
+    `left_out`: unused ports, and devices whose ports are not read, with the reason. `active_left`: whether
+    NCCL could use a left-out port. `remarks` are in words.
     """
 
     gpus: tuple[NicsOfGpu, ...]
@@ -267,15 +269,15 @@ class GpuNicMap:
     remarks: tuple[str, ...]
 
     def ports(self) -> tuple[RdmaPort, ...]:
-        """All that are used, in natural order."""
+        """Return all used ports, in natural order."""
         return tuple(sorted({one.port for seat in self.gpus for one in seat.ports}, key=port_order))
 
 
 def map_nics(near: Locality, gpu_rate: float | None = None) -> GpuNicMap | Absent:
-    """The best mapping.
+    """Return the best mapping.
 
-    `near`: the surroundings of the GPUs. `gpu_rate`: bytes per second of a GPU's own PCIe link; None where it
-    is not known. Returns Absent without a GPU, and for more parts than one node has.
+    `near`: the surroundings of the GPUs. `gpu_rate`: bytes per second of a GPU's own PCIe link; None where
+    not known. Returns Absent without a GPU, or for more parts than one node has.
     """
     if not near.gpus:
         return Absent(Why.MISSING, "it has no GPU")
@@ -306,12 +308,12 @@ def map_nics(near: Locality, gpu_rate: float | None = None) -> GpuNicMap | Absen
 
 
 def name_of(port: RdmaPort) -> str:
-    """For people, such as `mlx5_0:1`."""
+    """Return the name for people, such as `mlx5_0:1`."""
     return f"{port.device}:{port.port}" if port.port else port.device
 
 
 def _unusable(port: RdmaPort, near: Locality) -> str:
-    """Why no GPU can use a port; empty where one can."""
+    """Return why no GPU can use a port; empty where a GPU can."""
     if not near.stated:
         return ""
     if port.state not in ACTIVE:
@@ -322,7 +324,7 @@ def _unusable(port: RdmaPort, near: Locality) -> str:
 
 
 def _slow(usable: Sequence[RdmaPort]) -> dict[RdmaPort, str]:
-    """Ports that leave a GPU less than a quarter of what most of their layer do: sharing one is better."""
+    """Return ports that give a GPU under a quarter of their layer's usual rate: sharing is then better."""
     found = {}
     for layer in {port.layer for port in usable}:
         ports = [port for port in usable if port.layer == layer and not isinstance(port.rate, Absent)]
@@ -335,13 +337,13 @@ def _slow(usable: Sequence[RdmaPort]) -> dict[RdmaPort, str]:
 
 
 def _alone(port: RdmaPort) -> float:
-    """Bytes per second of a port that is used alone."""
+    """Return bytes per second of a port that a single GPU uses."""
     slot = slot_rate(port)
     return rate_of(port) if slot is None else min(rate_of(port), slot)
 
 
 def _best(near: Locality, usable: Sequence[RdmaPort]) -> NicPlan | None:
-    """The best plan of one link layer: a job cannot send from one into the other."""
+    """Return the best plan of one link layer: a job cannot send between layers."""
     layers = dict.fromkeys(port.layer for port in sorted(usable, key=port_order))
     down = [port for port in near.ports if near.stated and port.state not in ACTIVE]
     plans = [
@@ -358,7 +360,7 @@ def _best(near: Locality, usable: Sequence[RdmaPort]) -> NicPlan | None:
 def _seats(
     near: Locality, best: NicPlan, gpu_rate: float | None
 ) -> tuple[tuple[NicsOfGpu, ...], Mapping[RdmaPort, str]]:
-    """The ports of each GPU, and those that are as good and left over, with the reason."""
+    """Return the ports of each GPU, and equally good spare ports, with the reason."""
     first: list[list[RdmaPort]] = []
     seen: Counter[int] = Counter()
     for card in best.place:
@@ -380,7 +382,7 @@ def _seats(
 
 
 def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
-    """Give each GPU as many further ports, as good as its first; return those left over with the reason."""
+    """Give each GPU equally many further ports, as good as its first; return spare ports with the reason."""
     taken = {port for ports in first for port in ports}
     more = [
         (port, rate, card.paths)
@@ -415,13 +417,13 @@ def _deal(best: NicPlan, first: list[list[RdmaPort]]) -> Mapping[RdmaPort, str]:
 
 
 def _fits(best: NicPlan, gpu: int, rate: float, paths: Sequence[str]) -> bool:
-    """Whether a port is as near to a GPU and as fast as its card's."""
+    """Return whether a port is as near to a GPU and as fast as its card's."""
     own = best.cards[best.place[gpu]]
     return reach(paths[gpu]) == reach(own.paths[gpu]) and rate >= own.rates[0]
 
 
 def _rates(best: NicPlan, counts: Mapping[RdmaPort, int]) -> dict[RdmaPort, float | None]:
-    """What a port gives each of its GPUs, in bytes per second; None where its rate is not known."""
+    """Return bytes per second that a port gives each of its GPUs; None where its rate is not known."""
     found: dict[RdmaPort, float | None] = {}
     for card in best.cards:
         used = [port for port in card.ports if port in counts]
@@ -432,7 +434,7 @@ def _rates(best: NicPlan, counts: Mapping[RdmaPort, int]) -> dict[RdmaPort, floa
 
 
 def _with_losses(near: Locality, seats: Sequence[NicsOfGpu], gpu_rate: float | None) -> tuple[NicsOfGpu, ...]:
-    """The same, beside what each GPU would have with all ports up and all slots as they should be."""
+    """Add each GPU's share with all ports up and all slots in order."""
     wrong = {
         name_of(port): f"its PCIe link runs low ({_link(port)})"
         for port in near.ports
@@ -454,7 +456,7 @@ def _with_losses(near: Locality, seats: Sequence[NicsOfGpu], gpu_rate: float | N
 
 
 def _mended(port: RdmaPort, near: Locality) -> RdmaPort:
-    """The port as it should be; one that is down has the best rate of its layer, else its own."""
+    """Return the healthy port; a down port gets the best rate of its layer, else its own."""
     slot = near.slots.get(port.device, port.pcie)
     if not near.stated or port.state in ACTIVE:
         return replace(port, pcie=slot)
@@ -467,7 +469,7 @@ def _link(port: RdmaPort) -> str:
 
 
 def _with_loss(seat: NicsOfGpu, healthy: NicsOfGpu, wrong: Mapping[str, str]) -> NicsOfGpu:
-    """The same with what is lost; `wrong`: what is the matter with ports, by name."""
+    """Add the loss; `wrong`: the faults of ports, by name."""
     now, then = seat.ports[0], healthy.ports[0]
     slower = seat.share is not None and healthy.share is not None and seat.share < _LESS * healthy.share
     other = now.port.layer != then.port.layer
@@ -489,7 +491,7 @@ def _gbs(share: float | None) -> str:
 
 
 def _unused(port: RdmaPort, best: NicPlan) -> str:
-    """Why a usable port is used by no GPU."""
+    """Return why no GPU uses a usable port."""
     layer = best.cards[0].ports[0].layer
     if port.layer != layer:
         return f"link layer {port.layer or 'not known'}, those of the GPUs are {layer}: storage or management"
@@ -508,7 +510,7 @@ def _left_out(why: Mapping[RdmaPort, str], near: Locality) -> tuple[tuple[str, s
 
 
 def _remarks(near: Locality, used: Sequence[RdmaPort]) -> Iterator[str]:
-    """What is odd of the source, and of the slots of the cards that are used."""
+    """Yield oddities of the source, and of the slots of used cards."""
     rdma = any(port.layer != ETHERNET or port.port for port in near.ports)
     if not near.stated and near.ports:
         by = "ibstat" if rdma else "ip link"

@@ -1,4 +1,4 @@
-"""What a job sets so that each rank uses its ports and processors, as variables, options and a script."""
+"""Job settings that give each rank its ports and processors: variables, options and a script."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ class SlurmBinding:
 
 
 def job_settings(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> tuple[JobSetting, ...]:
-    """The variables; none where no GPU has a port, or `unsettable` says why."""
+    """Return the variables; none where no GPU has a port, or `unsettable` says why."""
     ports = found.ports()
     if plugin and _by_interfaces(found, plugin):
         return (_interfaces(plugin, ports),)
@@ -79,7 +79,7 @@ def job_settings(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> tuple
 
 
 def _by_interfaces(found: GpuNicMap, plugin: NetworkPlugin) -> bool:
-    """Whether the ports are network interfaces, which have no number, and the plugin sends by those."""
+    """Return whether the ports are network interfaces, without numbers, that the plugin sends by."""
     ports = found.ports()
     return (
         bool(plugin.interfaces and ports) and found.layer == ETHERNET and not any(one.port for one in ports)
@@ -87,7 +87,7 @@ def _by_interfaces(found: GpuNicMap, plugin: NetworkPlugin) -> bool:
 
 
 def _interfaces(plugin: NetworkPlugin, ports: Sequence[RdmaPort]) -> JobSetting:
-    """The variable by which a plugin that sends by network interfaces takes those near GPUs."""
+    """Return the plugin's variable that chooses network interfaces near GPUs."""
     return JobSetting(
         plugin.interfaces, ",".join(port.device for port in ports), None, recommended=True,
         why=f"{plugin.name} sends by these; the values of its file are those of the machine's maker",
@@ -96,7 +96,7 @@ def _interfaces(plugin: NetworkPlugin, ports: Sequence[RdmaPort]) -> JobSetting:
 
 
 def unsettable(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> str:
-    """Why the ports cannot be named in variables; empty where they can. `plugin`: that of the network."""
+    """Return why variables cannot name the ports; empty where they can. `plugin`: the network's plugin."""
     by = (
         f"NCCL reaches ports of link layer {found.layer} by a plugin (EFA)"
         if found.layer not in _LAYERS
@@ -115,7 +115,7 @@ def unsettable(found: GpuNicMap, plugin: NetworkPlugin | None = None) -> str:
 
 
 def cpu_bindings(found: GpuNicMap, near: Locality) -> tuple[CpuBinding, ...]:
-    """One for each rank whose processors are known."""
+    """Return a binding for each rank with known processors."""
     return tuple(
         CpuBinding(rank, seat.gpu.index, cpus, f"numactl --physcpubind={cpus} --localalloc")
         for rank, seat in enumerate(found.gpus)
@@ -124,7 +124,7 @@ def cpu_bindings(found: GpuNicMap, near: Locality) -> tuple[CpuBinding, ...]:
 
 
 def slurm_binding(bindings: Sequence[CpuBinding], ranks: int) -> SlurmBinding | None:
-    """The options of srun; None unless the processors of every rank are known."""
+    """Return the options of srun; None unless the processors of every rank are known."""
     if not bindings or len(bindings) < ranks:
         return None
     masks = [f"0x{sum(1 << cpu for cpu in cpu_numbers(one.cpus)):x}" for one in bindings]
@@ -188,7 +188,7 @@ def port_name(port: RdmaPort) -> str:
 
 
 def _single(bindings: Sequence[CpuBinding]) -> Iterator[int]:
-    """A processor for each rank; those with the same list are spread over it."""
+    """Yield a processor for each rank; ranks with the same list are spread over it."""
     for one in bindings:
         same = [other.rank for other in bindings if other.cpus == one.cpus]
         numbers = cpu_numbers(one.cpus)
@@ -270,7 +270,7 @@ def document(
     bindings: tuple[CpuBinding, ...], slurm: SlurmBinding | None, remarks: tuple[str, ...],
     plugin: NetworkPlugin | None,
 ) -> GpuNicDocument:  # fmt: skip
-    """Everything as one value; `at` in Unix seconds, `of` names the machine."""
+    """Return everything as one value; `at` in Unix seconds, `of` names the machine."""
     cpus = {one.rank: one.cpus for one in bindings}
     return GpuNicDocument(
         schema="wirewatch.advise-gpu-nic/1", at=at, of=of, layer=found.layer, visible=found.visible,

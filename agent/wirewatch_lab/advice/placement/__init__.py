@@ -1,1 +1,1 @@
-"""Which GPUs of which nodes the groups of a job take."""
+"""GPUs and nodes for the groups of a job."""

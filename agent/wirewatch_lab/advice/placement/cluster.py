@@ -32,10 +32,10 @@ _JOINED = frozenset({WireKind.SWITCH, WireKind.MESH, WireKind.PARTIAL, WireKind.
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How the GPUs of a node are joined, the same for all nodes alike.
+    """The wiring of a node's GPUs, shared by all equal nodes.
 
-    `islands`: GPUs that NVLink joins, a lone one alone; `why`: why nothing is known of their NVLink, empty
-    where it is known. `machine`: the node as times are estimated of it. `memory`: bytes of one GPU.
+    `islands`: GPUs that NVLink joins; a lone GPU is an island of its own. `why`: why their NVLink is not
+    known, empty where it is known. `machine`: the node for estimates of times. `memory`: bytes of one GPU.
     """
 
     product: str
@@ -50,8 +50,9 @@ class Wiring:
 class ClusterNode:
     """A node. `fabric`: NVLink domain that it shares with other nodes (NVL72), empty for none.
 
-    `rack`, `leaf`: empty where not known. `busy`: GPUs in use. `health` None: not stated. `rails`: how many
-    there are, GPU i on rail i modulo that; 0: not known. `cores`: of its processors, 0: not known.
+    `rack`, `leaf`: empty where not known. `busy`: GPUs in use. `health` None: not stated. `rails`: number of
+    rails, 0 where not known; GPU i is on rail i modulo this number. `cores`: processor cores, 0 where not
+    known.
     """
 
     name: str
@@ -66,14 +67,14 @@ class ClusterNode:
     cores: int = 0
 
     def free(self) -> Iterator[Indices]:
-        """The free GPUs of each island that has any."""
+        """Yield the free GPUs of each island that has any."""
         for island in self.wiring.islands:
             left = tuple(gpu for gpu in island if gpu not in self.busy)
             if left:
                 yield left
 
     def unfit(self, *, degraded: bool) -> str:
-        """Why it is not to be used, empty if it is; `degraded`: whether a DEGRADED node is."""
+        """Return why not to use it, empty if it is fit. `degraded`: DEGRADED nodes may be used."""
         if self.drained:
             return "drained"
         if self.health is None or self.health is Health.OK or (degraded and self.health is Health.DEGRADED):
@@ -89,21 +90,21 @@ class NodePool:
     nodes: tuple[ClusterNode, ...]
 
     def usable(self, *, degraded: bool) -> tuple[ClusterNode, ...]:
-        """The nodes that may be used."""
+        """Return the nodes that may be used."""
         return tuple(node for node in self.nodes if not node.unfit(degraded=degraded))
 
     def left_out(self, *, degraded: bool) -> Counter[str]:
-        """How many nodes are not used, by reason."""
+        """Count unused nodes by reason."""
         return Counter(why for node in self.nodes if (why := node.unfit(degraded=degraded)))
 
 
 def wiring(
     product: str, gpus: int, given: tuple[Indices, ...] | None, memory: float | None, ports: str
 ) -> Wiring:
-    """Return a node's wiring by its product, as NVML or people name it, empty where it is not known.
+    """Return a node's wiring by its product, as NVML or people name it; empty where not known.
 
-    `given`: NVLink islands; GPUs that none of them names are alone. `memory`: bytes of a GPU. Both come
-    before what is known of the product. `ports`: RDMA ports such as `8xNDR`, empty where not known.
+    `given`: NVLink islands; GPUs outside every island are alone. `memory`: bytes of a GPU. Both override the
+    product's data. `ports`: RDMA ports such as `8xNDR`, empty where not known.
     """
     known = gpu_product(product) if product else None
     size = memory if memory is not None else known.memory if known else _unknown_memory(product)
@@ -123,7 +124,7 @@ def wiring(
 
 
 def of_machine(machine: AdvisedMachine, name: str) -> NodePool:
-    """One node as a cluster; its health is not looked at."""
+    """Return a single node as a cluster, without regard to its health."""
     group = machine.conditions[0].group if machine.conditions else None
     why = ""
     if isinstance(machine.topology, Absent):
@@ -148,13 +149,13 @@ def of_machine(machine: AdvisedMachine, name: str) -> NodePool:
 
 
 def _parts(island: Island) -> list[Indices]:
-    """The island as indices; its GPUs alone where NVLink does not join them, or nothing is known of it."""
+    """Return the island as indices; its GPUs are alone without NVLink, or where nothing is known."""
     members = tuple(gpu.index for gpu in island.gpus)
     return [members] if island.kind in _JOINED else [(one,) for one in members]
 
 
 def measured(cluster: NodePool, studies: Sequence[Study]) -> NodePool:
-    """The cluster with what was measured on one of its nodes, which is taken to hold for all."""
+    """Return the cluster with one node's measurements, which then hold for all nodes."""
     if not studies:
         return cluster
     known: dict[int, Wiring] = {}
@@ -169,7 +170,7 @@ def measured(cluster: NodePool, studies: Sequence[Study]) -> NodePool:
 
 
 def spread(machine: AdvisedMachine, gpus: int) -> AdvisedMachine:
-    """The same GPUs in an NVLink domain of so many, over several hosts."""
+    """Return the machine with the same GPUs in an NVLink domain of so many, over several hosts."""
     first = machine.conditions[0]
     one = first.group
     group = replace(one, gpus=(one.gpus * gpus)[:gpus], links=(one.links * gpus)[:gpus])
@@ -177,12 +178,12 @@ def spread(machine: AdvisedMachine, gpus: int) -> AdvisedMachine:
 
 
 def over_pcie(machine: AdvisedMachine) -> AdvisedMachine:
-    """The machine as its islands see each other: without NVLink."""
+    """Return the machine as its islands see each other: without NVLink."""
     return replace(machine, conditions=machine.conditions[:1])
 
 
 def sharing(machine: AdvisedMachine, ranks: int) -> AdvisedMachine:
-    """The machine with so many of its GPUs' share of the RDMA ports: the others send at the same time."""
+    """Return the machine with so many GPUs' share of the RDMA ports, since the others send too."""
     first = machine.conditions[0]
     if isinstance(first.network, Absent):
         return machine
@@ -205,7 +206,7 @@ def _machine(product: str, gpus: int, ports: str) -> AdvisedMachine | Absent:
 def _with_islands(
     machine: AdvisedMachine | Absent, found: Sequence[Indices], product: str, ports: str
 ) -> AdvisedMachine | Absent:
-    """The machine with these islands, not its product's, and the farthest path between them."""
+    """Return the machine with these islands instead of its product's, and the farthest path between them."""
     if isinstance(machine, Absent) or len(found) == 1:
         return machine
     whole = machine.conditions[0]
@@ -234,7 +235,7 @@ def _unknown_memory(product: str) -> Absent:
 
 
 LIMIT = 64 << 20
-"""Bytes of a file."""
+"""Most bytes of a cluster file."""
 MOST_NODES = 65536
 MOST_GPUS = 128
 _PORTS = re.compile(rf"(\d{{1,3}})x({'|'.join(PORTS)})", re.ASCII | re.IGNORECASE)
@@ -243,7 +244,7 @@ Index = Annotated[int, Field(ge=0, lt=MOST_GPUS)]
 
 
 class ClusterError(Exception):
-    """A file that does not describe a cluster; one line for people."""
+    """The file describes no cluster; the text is one line for people."""
 
 
 class _Strict(BaseModel):
@@ -297,7 +298,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.cluster.1": TypeAdapter(Clu
 
 
 def read_cluster(path: Path) -> NodePool:
-    """Read a cluster of JSON or TOML. Raises ClusterError: it cannot be read, or describes none."""
+    """Read a cluster from JSON or TOML. Raises ClusterError: no cluster, or an unreadable file."""
     text = _text(path)
     try:
         is_json = text.lstrip().startswith("{")
@@ -319,7 +320,7 @@ def read_cluster(path: Path) -> NodePool:
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; as in TOML, no key may stand twice."""
+    """Return a JSON object; no key may occur twice, as in TOML."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
@@ -328,11 +329,11 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def with_slurm_topology(cluster: NodePool, path: Path) -> NodePool:
-    """The cluster with leafs, and racks of blocks, from what `scontrol show topology` printed.
+    """Return the cluster with leafs, and racks of blocks, from the output of `scontrol show topology`.
 
-    A switch of level 0 is a leaf, and a block is a rack. Nodes that the output does not have stay as they
-    are; so do nodes of the output that the cluster does not have. Raises ClusterError: it cannot be read, or
-    has no switch with nodes and no block.
+    A switch of level 0 is a leaf, and a block is a rack. Nodes missing from the output stay as they are, and
+    nodes missing from the cluster are ignored. Raises ClusterError: the output cannot be read, or has no
+    switch with nodes and no block.
     """
     try:
         leafs, racks = topology_places(_text(path))
@@ -399,7 +400,7 @@ _alike = cache(wiring)
 
 
 def _islands(given: Sequence[int] | Sequence[Indices], entry: NodesEntry) -> Iterator[Indices]:
-    """Islands as indices; all GPUs are counted where sizes are given."""
+    """Yield islands as indices. Raises ClusterError: wrong or repeated GPUs, or sizes with another sum."""
     first = 0
     named: list[int] = []
     for one in given:
@@ -430,7 +431,7 @@ def _check(node: ClusterNode) -> None:
 
 
 def _check_domains(nodes: Iterable[ClusterNode]) -> None:
-    """Nodes that share an NVLink domain are of one kind."""
+    """Require that nodes of an NVLink domain are of one kind."""
     first: dict[str, ClusterNode] = {}
     for node in nodes:
         other = first.setdefault(node.fabric, node)
@@ -444,7 +445,7 @@ def _health(name: str | None) -> Health | None:
 
 
 def _first(error: ValidationError) -> str:
-    """The first error in one line: where, what, and the given value."""
+    """Return the first error in one line: place, error and given value."""
     first: Mapping[str, Any] = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
@@ -453,6 +454,6 @@ def _first(error: ValidationError) -> str:
 
 
 def _line(text: str) -> str:
-    """At most so much of it, on one line."""
+    """Shorten a text to one line."""
     short = text if len(text) <= 120 else f"{text[:119]}…"  # noqa: PLR2004
     return "".join(c if c.isprintable() else " " for c in short)

@@ -1,4 +1,4 @@
-"""The document of `wirewatch advise placement --json`, what fills it, and remarks on a placement. Pure."""
+"""The document of `wirewatch advise placement --json`, its contents, and remarks on a placement. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -151,7 +151,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-placement.1": PLACEM
 
 
 def summary(cluster: NodePool, space: Space, *, degraded: bool) -> ClusterSummary:
-    """The cluster in a few figures."""
+    """Return the cluster in a few figures."""
     return ClusterSummary(
         cluster.of, len(cluster.nodes), len(cluster.usable(degraded=degraded)), space.free,
         len(space.domains), tuple(NAMES[level] for level in space.levels),
@@ -160,7 +160,7 @@ def summary(cluster: NodePool, space: Space, *, degraded: bool) -> ClusterSummar
 
 
 def job_placement(placed: PlacedJob, cost: LayoutCost, workload: Workload) -> JobPlacement:
-    """One placed job."""
+    """Return a placed job's entry."""
     job = placed.job
     stages = [tuple(map(_stage, one.stages)) for one in placed.replicas]
     levels = [NAMES[one.level] for one in placed.replicas]
@@ -170,7 +170,7 @@ def job_placement(placed: PlacedJob, cost: LayoutCost, workload: Workload) -> Jo
 
 
 def layout_entry(layout: CostedLayout, workload: Workload, chosen: LayoutCost | None) -> LayoutEntry:
-    """One layout beside the one that was asked for, and `chosen` if that has a place."""
+    """Return a layout beside the requested layout, and beside `chosen` if that has a place."""
     job = layout.placed.job
     cost = cost_entry(layout.cost, workload)
     level = NAMES[layout.reach]
@@ -181,7 +181,7 @@ def layout_entry(layout: CostedLayout, workload: Workload, chosen: LayoutCost | 
 
 
 def cost_entry(cost: LayoutCost, workload: Workload) -> CostEntry:
-    """Seconds, or the reason for the first that is not known."""
+    """Return the seconds, or why the first unknown part is not known."""
     parts = (cost.total, cost.tensor, cost.pipeline, cost.data)
     why = next((str(one) for one in parts if isinstance(one, Absent)), "")
     total, tensor, pipeline, data = (value_or(one, None) for one in parts)
@@ -196,7 +196,7 @@ def document(
     cluster: ClusterSummary, workload: Workload, *, rejected: Sequence[LayoutEntry] = (),
     nearest: Sequence[LayoutEntry] = (), remarks: Sequence[str] = (),
 ) -> PlacementDocument:  # fmt: skip
-    """The document of an answer."""
+    """Return the document of an answer."""
     refused = found if isinstance(found, Infeasible) else Infeasible("")
     nodes = "" if isinstance(found, Infeasible) else nodelist(found)
     return PlacementDocument(
@@ -216,7 +216,7 @@ MOST_NAMES = 200
 
 
 def cluster_remarks(cluster: NodePool, space: Space, *, degraded: bool) -> Iterator[str]:
-    """What was assumed of the nodes."""
+    """Yield assumptions about the nodes."""
     usable = cluster.usable(degraded=degraded)
     silent = sum(node.health is None for node in usable)
     if silent:
@@ -228,7 +228,7 @@ def cluster_remarks(cluster: NodePool, space: Space, *, degraded: bool) -> Itera
 
 
 def placed_remarks(space: Space, placed: Sequence[PlacedJob]) -> Iterator[str]:
-    """What is special about where the jobs are."""
+    """Yield peculiarities of the jobs' places."""
     for one in placed:
         stretched = [stage for replica in one.replicas for stage in replica.stages if stage.level]
         if stretched:
@@ -243,7 +243,7 @@ def placed_remarks(space: Space, placed: Sequence[PlacedJob]) -> Iterator[str]:
 
 
 def _rails(replicas: Sequence[Replica]) -> Iterator[str]:
-    """How many tensor ranks change their rail from stage to stage, where rails are stated."""
+    """Count tensor ranks that change their rail from stage to stage, where rails are stated."""
     pairs = [
         (a, b)
         for replica in replicas

@@ -1,4 +1,4 @@
-"""A job before and after it is placed: its numbers, and the GPUs of each group, stage and replica."""
+"""A job before and after placement: its numbers, and the GPUs of each group, stage and replica."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from wirewatch_lab.advice.placement.space import Level
 
 @dataclass(frozen=True, slots=True)
 class PlacementJob:
-    """`replicas` of a model in `pp` stages of `tp` GPUs each. `memory`: bytes that each GPU has to have."""
+    """`replicas` of a model in `pp` stages of `tp` GPUs each. `memory`: bytes that each GPU needs."""
 
     tp: int
     pp: int = 1
@@ -17,12 +17,12 @@ class PlacementJob:
 
     @property
     def groups(self) -> int:
-        """TP groups in all."""
+        """Return the number of TP groups."""
         return self.pp * self.replicas
 
     @property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Return the number of GPUs."""
         return self.tp * self.groups
 
 
@@ -35,13 +35,16 @@ class PlacedGpu:
 
     @property
     def rail(self) -> int | None:
-        """The rail that it is on; None where that is not known."""
+        """Return its rail; None where not known."""
         return self.index % self.node.rails if self.node.rails else None
 
 
 @dataclass(frozen=True, slots=True)
 class TensorGroup:
-    """The GPUs of one TP group by rank. `level`: how far apart. `shares`: GPUs in each of its domains."""
+    """The GPUs of a TP group by rank. `level`: how far apart they are.
+
+    `shares`: GPUs in each of its domains.
+    """
 
     gpus: tuple[PlacedGpu, ...]
     level: Level
@@ -59,7 +62,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class PlacedJob:
-    """A job with its replicas; `mixed`: they are on GPUs of several products."""
+    """A job with its replicas; `mixed`: whether its GPUs are of several products."""
 
     job: PlacementJob
     replicas: tuple[Replica, ...]
@@ -68,7 +71,7 @@ class PlacedJob:
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """No placement; `proven`: there is none, else none was found."""
+    """No placement exists or was found. `proven`: there is none, else none was found."""
 
     reason: str
     proven: bool = True

@@ -1,7 +1,7 @@
-"""A placement as launchers take it: Slurm's --nodelist and host file, Open MPI's rankfile, devices. Pure.
+"""A placement as input of launchers: Slurm's --nodelist and host file, Open MPI's rankfile, devices. Pure.
 
-Ranks of replicas that serve count replica by replica, stage by stage. Ranks of a training job count as
-Megatron-LM's default does: tensor ranks first, then replicas, then stages (tp-cp-ep-dp-pp).
+Ranks of serving replicas count replica by replica, stage by stage. Ranks of a training job follow
+Megatron-LM's default order: tensor ranks, then replicas, then stages (tp-cp-ep-dp-pp).
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,15 +13,15 @@ from wirewatch_lab.advice.shell import ranges
 
 
 class LaunchError(Exception):
-    """A file that cannot be written for this placement; one line for people."""
+    """The file cannot be written for this placement; the text is one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
     """A process with its GPU.
 
-    `visible`: GPUs of its node that its replica uses, which it may see; a training job's ranks see those of
-    all its replicas there.
+    `visible`: GPUs of its node that its replica uses, which the process may see. A training job's ranks see
+    the GPUs of all its replicas there.
     """
 
     rank: int
@@ -33,7 +33,7 @@ class Rank:
 
 
 def ranks(placed: Sequence[PlacedJob], *, training: bool) -> tuple[Rank, ...]:
-    """All ranks, job by job, in their order."""
+    """Return all ranks, job by job, in their order."""
     found: list[Rank] = []
     for number, job in enumerate(placed):
         slots = [(r, s) for r, replica in enumerate(job.replicas) for s in range(len(replica.stages))]
@@ -49,18 +49,21 @@ def ranks(placed: Sequence[PlacedJob], *, training: bool) -> tuple[Rank, ...]:
 
 
 def nodelist(placed: Sequence[PlacedJob]) -> str:
-    """For `srun --nodelist` or `sbatch --nodelist`: every node once, in Slurm's short form."""
+    """Return the nodes for `srun --nodelist` or `sbatch --nodelist`, each once, in Slurm's short form."""
     stages = (stage for job in placed for replica in job.replicas for stage in replica.stages)
     return compact(gpu.node.name for stage in stages for gpu in stage.gpus)
 
 
 def hostfile(of: Sequence[Rank]) -> Iterator[str]:
-    """A host name a rank: SLURM_HOSTFILE of `srun --distribution=arbitrary`, or Open MPI's `--map-by seq`."""
+    """Yield a host name for each rank, for SLURM_HOSTFILE of `srun --distribution=arbitrary`.
+
+    Open MPI's `--map-by seq` reads the same list.
+    """
     return (one.gpu.node.name for one in of)
 
 
 def rankfile(of: Sequence[Rank]) -> Iterator[str]:
-    """Yield Open MPI's rankfile, ranks bound to cores. Raises LaunchError: there are too few known cores."""
+    """Yield Open MPI's rankfile, with ranks bound to cores. Raises LaunchError: too few cores are known."""
     for one in of:
         node = one.gpu.node
         each = node.cores // node.wiring.gpus
@@ -76,7 +79,7 @@ def rankfile(of: Sequence[Rank]) -> Iterator[str]:
 
 
 def devices(of: Sequence[Rank]) -> Iterator[str]:
-    """A line a rank: its number, host, the GPU's index, CUDA_VISIBLE_DEVICES, and its place among those."""
+    """Yield a line for each rank: number, host, GPU index, CUDA_VISIBLE_DEVICES, and place in that list."""
     yield "# rank host gpu CUDA_VISIBLE_DEVICES local_device job replica stage"
     for one in of:
         seen = ",".join(map(str, one.visible))
@@ -85,7 +88,7 @@ def devices(of: Sequence[Rank]) -> Iterator[str]:
 
 
 def _visible(replicas: Sequence[Replica]) -> dict[str, tuple[int, ...]]:
-    """The GPUs that they use, by node."""
+    """Return the GPUs of the replicas, by node."""
     used: dict[str, set[int]] = {}
     for one in replicas:
         for stage in one.stages:

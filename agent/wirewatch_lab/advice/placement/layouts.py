@@ -1,9 +1,9 @@
-"""What a layout needs of each GPU's memory, and what its communication costs a token or a step. Pure.
+"""A layout's memory on each GPU, and its communication for each token or step. Pure.
 
-Bytes as in Megatron-LM (arXiv:1909.08053, 2104.04473): two all-reduces of the hidden state a layer and
-forward pass, as many in the backward pass; the hidden state from stage to stage; in training one all-reduce
-of the gradients over the replicas of each stage. The slowest replica's groups and hops add up, then the
-slowest stage's gradients follow. No overlap with arithmetic is counted.
+Bytes follow Megatron-LM (arXiv:1909.08053, 2104.04473). A forward pass has two all-reduces of the hidden
+state a layer, and so has a backward pass. The hidden state also goes from stage to stage. Training adds an
+all-reduce of the gradients over the replicas of each stage. The groups and hops of the slowest replica add
+up, then the gradients of the slowest stage follow. Nothing overlaps with arithmetic.
 """
 
 import math
@@ -24,18 +24,18 @@ from wirewatch_lab.advice.times.estimate import CollectiveTimes, Ranks
 
 GRADIENT_BYTES = 2
 SPINE_SECONDS = 3e-6
-"""What a message between racks takes longer than inside one: source 002 of the issue has 5 us against 2."""
+"""Extra time of a message between racks: source 002 of the issue has 5 us against 2 inside one rack."""
 PAIR = 2
 Unit = Literal["token", "pass", "step"]
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A model at work. `width`: bytes of a parameter; activations, keys and values have 16 bits or more.
+    """The load of a model. `width`: bytes of a parameter; activations, keys and values have 16 bits or more.
 
-    `tokens`: that pass at once: sequences that are decoded, or tokens of a micro-batch. `kv_tokens`: tokens
-    whose keys and values one replica keeps. `headroom`: share of a GPU's memory that is kept free. `example`:
-    nobody named the model, and nothing is known of memory.
+    `tokens`: tokens in a pass: sequences in decode, or tokens of a micro-batch. `kv_tokens`: tokens whose
+    keys and values one replica keeps. `headroom`: share of a GPU's memory to keep free. `example`: the user
+    named no model, and memory needs are not known.
     """
 
     shape: ModelShape
@@ -49,18 +49,18 @@ class Workload:
 
     @property
     def activation(self) -> float:
-        """Bytes of an activation, a key or a value."""
+        """Return bytes of an activation, a key or a value."""
         return max(self.width, NARROWEST)
 
     @property
     def unit(self) -> Unit:
-        """What a cost is of: a decoded token, a forward pass of several, or a training step."""
+        """Return the unit of a cost: a decoded token, a forward pass of several, or a training step."""
         if self.training:
             return "step"
         return "token" if self.tokens == 1 else "pass"
 
     def objection(self, tp: int, pp: int) -> str:
-        """Why the model cannot be cut so, empty where it can or where its layers and heads are not known."""
+        """Return why the model cannot be split so; empty where it can, or where its shape is unknown."""
         if self.example:
             return ""
         if self.shape.heads and self.shape.heads % tp:
@@ -70,11 +70,10 @@ class Workload:
         return ""
 
     def memory(self, tp: int, pp: int) -> float:
-        """Bytes that each GPU has to have; 0 where no model is named.
+        """Return bytes that each GPU needs; 0 without a named model.
 
-        Of the largest stage: its layers, with embedding and output matrix where there is one stage, and one
-        of the two where there are several. Keys and values are split over at most as many GPUs as there are
-        heads of them.
+        The largest stage counts. A single stage has both the embedding and the output matrix, each of several
+        stages at most one. Keys and values split over at most as many GPUs as they have heads.
         """
         if self.example:
             return 0.0
@@ -90,9 +89,11 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class CostTerm:
-    """Seconds of operations of one kind, off by the share `within`. Terms with the same `of` err alike.
+    """Seconds of operations of one kind, with an error of the share `within`.
 
-    `far`: they leave the rack.
+    Terms with the same `of` have the same error.
+
+    `far`: the operations leave the rack.
     """
 
     of: Hashable
@@ -101,17 +102,17 @@ class CostTerm:
     far: bool = False
 
     def times(self, count: int) -> "CostTerm":
-        """So many of them."""
+        """Return this many of the term."""
         return replace(self, seconds=self.seconds * count)
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutCost:
-    """Seconds of communication a token or a step, each part Absent where it is not known.
+    """Seconds of communication for a token or a step, each part Absent where not known.
 
     `tensor` and `pipeline` are of the slowest replica, `data` of the slowest stage. `messages`:
-    tensor-parallel all-reduces, each of `message_bytes`. `terms`: what they sum up; `sources`: what those
-    stand on.
+    tensor-parallel all-reduces, each of `message_bytes`. `terms`: the parts of the sum; `sources`: the
+    sources of the terms.
     """
 
     tensor: float | Absent
@@ -125,20 +126,20 @@ class LayoutCost:
 
     @property
     def total(self) -> float | Absent:
-        """The sum."""
+        """Return the sum."""
         parts = (self.tensor, self.pipeline, self.data)
         absent = next((one for one in parts if isinstance(one, Absent)), None)
         return absent or sum(one for one in parts if not isinstance(one, Absent))
 
     @property
     def error(self) -> float:
-        """Seconds by which the sum may be off either way."""
+        """Return the error of the sum either way, in seconds."""
         return sum(one.seconds * one.within for one in self.terms)
 
     def beside(self, chosen: "LayoutCost") -> tuple[float, float] | None:
-        """By what share it takes more than another at least and at most; None where that is not known.
+        """Return the share by which it exceeds the other, at least and at most; None where not known.
 
-        What both have in common may be off in both alike, and does not count.
+        Common terms may have a common error, which cancels.
         """
         mine, other = self.total, chosen.total
         if isinstance(mine, Absent) or isinstance(other, Absent) or not other:
@@ -155,13 +156,13 @@ Terms = list[CostTerm]
 
 
 def layout_cost(space: Space, placed: PlacedJob, workload: Workload) -> LayoutCost:
-    """The cost of a placed job."""
+    """Return the cost of a placed job."""
     return LayoutCosts(space, workload).of([one.stages for one in placed.replicas])
 
 
 @dataclass
 class LayoutCosts:
-    """The costs of layouts in a space, with the times of operations by where their ranks are."""
+    """Costs of layouts in a space, with the times of operations by the places of their ranks."""
 
     space: Space
     workload: Workload
@@ -172,23 +173,23 @@ class LayoutCosts:
 
     @cached_property
     def size(self) -> float:
-        """Bytes of a hidden state."""
+        """Return bytes of a hidden state."""
         return self.workload.shape.message(self.workload.tokens, self.workload.activation)
 
     @cached_property
     def passes(self) -> int:
-        """Forward, and in training backward."""
+        """Return the number of passes: forward, and in training backward."""
         return 2 if self.workload.training else 1
 
     @cached_property
     def kinds(self) -> list[tuple[int, int]]:
-        """Of each domain its wiring, and how many GPUs it has over several nodes; 0 for one node."""
+        """Return each domain's wiring, and its number of GPUs over several nodes (0 for one node)."""
         cells = [one.cells for one in self.space.domains]
         whole = [sum(cell.node.wiring.gpus for cell in one) if one[0].node.fabric else 0 for one in cells]
         return [(id(one[0].node.wiring), gpus) for one, gpus in zip(cells, whole, strict=True)]
 
     def of(self, grid: Sequence[Sequence[TensorGroup]]) -> LayoutCost:
-        """The cost of groups by replica and stage."""
+        """Return the cost of groups by replica and stage."""
         pairs = ((self._tensor(one), self._pipeline(one)) for one in grid)
         tensor, pipeline = max(pairs, key=lambda pair: sum(map(_seconds, pair)))
         data = max((self._data(one, len(grid[0])) for one in zip(*grid, strict=True)), key=_seconds)
@@ -201,21 +202,21 @@ class LayoutCosts:
         )
 
     def price(self, grid: Sequence[Sequence[TensorGroup]]) -> tuple[float, float]:
-        """The seconds, and those of all replicas and stages together; infinite where they are not known."""
+        """Return the seconds, and the sum over all replicas and stages; infinite where not known."""
         replicas = [self.of_replica(one) for one in grid]
         stages = [self.of_stage(one, len(grid[0])) for one in zip(*grid, strict=True)]
         return max(replicas) + max(stages), sum(replicas) + sum(stages)
 
     def of_replica(self, stages: Sequence[TensorGroup]) -> float:
-        """Seconds of a replica's all-reduces, and of the way from stage to stage; infinite if not known."""
+        """Return seconds of a replica's all-reduces and hops between stages; infinite where not known."""
         return _seconds(self._tensor(stages)) + _seconds(self._pipeline(stages))
 
     def of_stage(self, groups: Sequence[TensorGroup], stages: int) -> float:
-        """Seconds of the gradients of one of so many stages over the replicas; infinite if not known."""
+        """Return seconds of a stage's gradients over the replicas; infinite where not known."""
         return _seconds(self._data(groups, stages))
 
     def _tensor(self, stages: Sequence[TensorGroup]) -> "Terms | Absent":
-        """All-reduces of all layers, each over the group of its stage."""
+        """Sum the all-reduces of all layers, each over the group of its stage."""
         layers, more = divmod(self.workload.shape.layers, len(stages))
         found = []
         for number, group in enumerate(stages):
@@ -226,7 +227,7 @@ class LayoutCosts:
         return found
 
     def _pipeline(self, stages: Sequence[TensorGroup]) -> "Terms | Absent":
-        """The hidden state's way through all stages."""
+        """Sum the hidden state's hops through all stages."""
         found = []
         for pair in pairwise(stages):
             one = self._slowest(SENDRECV, pair, self.size)
@@ -236,7 +237,7 @@ class LayoutCosts:
         return found
 
     def _data(self, groups: Sequence[TensorGroup], stages: int) -> "Terms | Absent":
-        """The gradients' all-reduce over the replicas of a stage, by the slowest of its tensor ranks."""
+        """Time the gradients' all-reduce over the replicas of a stage, by the slowest of its tensor ranks."""
         if not self.workload.training or len(groups) == 1:
             return []
         size = self.workload.shape.parameters * GRADIENT_BYTES / (sum(groups[0].shares) * stages)
@@ -244,7 +245,7 @@ class LayoutCosts:
         return one if isinstance(one, Absent) else [one]
 
     def _slowest(self, op: str, groups: Sequence[TensorGroup], size: float) -> CostTerm | Absent:
-        """An operation between the same tensor rank of these groups, by the slowest rank."""
+        """Time an operation between the same tensor rank of these groups, by the slowest rank."""
         found = []
         for ranks in _by_rank(groups):
             if (op, ranks) not in self._between:
@@ -266,14 +267,14 @@ class LayoutCosts:
         return replace(slowest, of=(slowest.of, "rail"), seconds=seconds)
 
     def _level(self, domains: Sequence[int]) -> Level:
-        """The narrowest level that has all of the domains."""
+        """Return the narrowest level that holds all the domains."""
         units = zip(*(self.space.domains[one].units for one in set(domains)), strict=True)
         return next(
             level for level, same in zip(self.space.levels, units, strict=True) if len(set(same)) == 1
         )
 
     def _time(self, op: str, domains: Sequence[int], shares: Sequence[int], size: float) -> CostTerm | Absent:
-        """One operation of as many ranks in each of so many domains, by the slowest of their kinds."""
+        """Time an operation of equally many ranks in each domain, by the slowest of their kinds."""
         level = self._level(domains)
         kinds = {self.kinds[one]: one for one in domains}
         of = (op, frozenset(kinds), tuple(shares), level, size)
@@ -326,29 +327,29 @@ _SPINE = (
 
 
 def _hops(op: str, domains: int) -> int:
-    """Messages one after another between so many domains."""
+    """Count consecutive messages between so many domains."""
     return 2 * (domains - 1).bit_length() if op == ALL_REDUCE else 1
 
 
 def _leaves_rail(places: Collection[tuple[str, int | None]]) -> bool:
-    """Whether GPUs on several nodes are known to be on several rails."""
+    """Return whether GPUs on several nodes are known to be on several rails."""
     rails = {rail for _, rail in places}
     return len({name for name, _ in places}) > 1 and len(rails) > 1 and None not in rails
 
 
 def _seconds(terms: Terms | Absent) -> float:
-    """The sum; infinite where it is not known."""
+    """Return the sum; infinite where not known."""
     return math.inf if isinstance(terms, Absent) else sum(one.seconds for one in terms)
 
 
 def _counted(domains: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Each domain once, and how many times it was there."""
+    """Return each distinct domain, and its count."""
     counts = Counter(domains)
     return tuple(counts), tuple(counts.values())
 
 
 def _by_rank(groups: Sequence[TensorGroup]) -> Iterable[tuple[int, ...]]:
-    """Where each tensor rank of the groups is, alike ones once."""
+    """Return the places of each tensor rank of the groups, without duplicates."""
     if all(len(one.domains) == 1 for one in groups):
         return [tuple(sorted(one.domains[0] for one in groups))]
     spread_out = (

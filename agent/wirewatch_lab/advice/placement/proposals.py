@@ -1,4 +1,4 @@
-"""Other layouts beside a job: what it could be instead, what each costs, and what speaks against it. Pure."""
+"""Other layouts beside a job: alternatives, their costs, and objections to them. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ Several = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class CostedLayout:
-    """A job as it was placed. `why`: what it is beside the one that was asked for, or what it has against it.
+    """A job after placement. `why`: how it compares with the requested layout, or the objection to it.
 
-    `reach`: how far TP groups had to be stretched; `asks`: the options that it needs beyond its numbers.
+    `reach`: how far its TP groups are stretched; `asks`: further options that it needs.
     """
 
     placed: PlacedJob
@@ -31,28 +31,28 @@ class CostedLayout:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """What is asked of a cluster: nodes that may be used, and the model."""
+    """The usable nodes of a cluster, and the model."""
 
     cluster: NodePool
     workload: Workload
     degraded: bool
 
     def space(self) -> Space:
-        """The free GPUs."""
+        """Return the free GPUs."""
         return space_of(self.cluster.usable(degraded=self.degraded))
 
     def job(self, tp: int, pp: int, replicas: int) -> PlacementJob:
-        """The job with what its GPUs have to hold."""
+        """Return the job with its memory on each GPU."""
         return PlacementJob(tp, pp, replicas, self.workload.memory(tp, pp))
 
     def placed(
         self, jobs: Sequence[PlacementJob], space: Space, reach: Level = Level.DOMAIN
     ) -> tuple[PlacedJob, ...] | Infeasible:
-        """The jobs where their communication costs the least."""
+        """Place the jobs where their communication costs the least."""
         return place(space, jobs, reach, LayoutCosts(space, self.workload))
 
     def nearest(self, job: PlacementJob, space: Space, reach: Level) -> Iterator[CostedLayout]:
-        """Layouts that can be placed where this job cannot: the nearest of each kind."""
+        """Yield feasible layouts near an infeasible job: the nearest of each kind."""
         near = [one for why, several in self._kinds(job, space) for one in self._first(space, several, why)]
         # A smaller job is near only where nothing nearer is; a TP of 1 is far from any other.
         if not near:
@@ -69,7 +69,7 @@ class Proposals:
                 yield replace(one, asks="--degraded")
 
     def _kinds(self, job: PlacementJob, space: Space) -> Iterator[tuple[str, Iterable[Several]]]:
-        """The kinds of neighbours, with the nearest of each first."""
+        """Yield the kinds of neighbours, with the nearest of each first."""
         wholes = _divisors(job.tp)
         yield "a TP that divides the attention heads", self._whole_heads(job)
         replicas = ((tp, job.pp, job.replicas * job.tp // tp) for tp in wholes)
@@ -80,7 +80,7 @@ class Proposals:
         yield "as many stages as there is room for", self._fewer_stages(job, space)
 
     def beside(self, chosen: PlacedJob, space: Space) -> Iterator[CostedLayout]:
-        """Layouts of as many GPUs as the chosen one: twice and half its TP, traded for replicas or stages."""
+        """Yield layouts of equally many GPUs: twice and half the TP, traded for replicas or stages."""
         tp, pp, replicas = _numbers(chosen.job)
         if replicas % 2 == 0:
             yield from self._any_reach(space, (tp * 2, pp, replicas // 2))
@@ -91,7 +91,7 @@ class Proposals:
             yield from self._any_reach(space, (tp // 2, pp * 2, replicas))
 
     def objection(self, job: PlacementJob, space: Space) -> str:
-        """Why the model cannot be cut so, or its part fits into no free GPU; empty where neither is so."""
+        """Return why the model cannot be split so, or why its part fits no free GPU; else empty."""
         against = self.workload.objection(job.tp, job.pp)
         largest = max((one.memory() for one in space.domains), default=0.0)
         if against or not space.domains or job.memory <= largest:
@@ -101,7 +101,7 @@ class Proposals:
         return f"TP {job.tp} x PP {job.pp} of {self.workload.shape.name} takes {need}, and {has}"
 
     def _whole_heads(self, job: PlacementJob) -> Iterator[Several]:
-        """The same with a TP that divides the heads, the nearest first, where this one does not."""
+        """Yield the job with a TP that divides the heads, the nearest first, where its own TP does not."""
         heads = self.workload.shape.heads
         if self.workload.objection(job.tp, 1):
             whole = [tp for tp in range(1, heads + 1) if heads % tp == 0]
@@ -109,14 +109,14 @@ class Proposals:
                 yield tp, job.pp, job.replicas
 
     def _fewer_stages(self, job: PlacementJob, space: Space) -> Iterator[Several]:
-        """The same with fewer stages, the most for which there is room first."""
+        """Yield the job with fewer stages that fit, the most stages first."""
         room = sum(one.free // job.tp for one in space.domains) // job.replicas
         layers = room if self.workload.example else self.workload.shape.layers
         most = min(job.pp - 1, room, layers)
         return ((job.tp, pp, job.replicas) for pp in range(most, max(0, most - MOST_PP), -1))
 
     def enough(self, job: PlacementJob, space: Space) -> PlacementJob | None:
-        """The smallest layout whose part of the model fits into a free GPU, and whose TP fits a domain.
+        """Return the smallest layout whose model part fits a free GPU, and whose TP fits a domain.
 
         None where the job itself is such a layout, or none near it is.
         """
@@ -129,7 +129,7 @@ class Proposals:
         return next((one for one in fitting if not self.workload.objection(one.tp, one.pp)), None)
 
     def together(self, jobs: Sequence[PlacementJob], space: Space, reach: Level) -> tuple[int, ...]:
-        """Places of the jobs that fit side by side, taken in their order."""
+        """Return the positions of jobs that fit side by side, in order."""
         kept: tuple[int, ...] = ()
         for number, job in enumerate(jobs):
             several = (*kept, number)
@@ -139,7 +139,7 @@ class Proposals:
         return kept
 
     def _any_reach(self, space: Space, numbers: Several) -> Iterator[CostedLayout]:
-        """The layout, as far stretched as it has to be, with what speaks against it."""
+        """Yield the layout, stretched as little as possible, with its objection."""
         job = self.job(*numbers)
         if self.objection(job, space):
             return
@@ -152,7 +152,7 @@ class Proposals:
             return
 
     def _first(self, space: Space, several: Iterable[Several], why: str) -> Iterator[CostedLayout]:
-        """The first that can be placed whole in NVLink domains, if there is any."""
+        """Yield the first layout that fits whole in NVLink domains, if any."""
         for numbers in several:
             job = self.job(*numbers)
             found = Infeasible("") if self.workload.objection(job.tp, job.pp) else self.placed([job], space)
@@ -161,7 +161,7 @@ class Proposals:
                 return
 
     def _wider(self, job: PlacementJob, space: Space, reach: Level) -> Iterator[CostedLayout]:
-        """The same job, stretched as little as it takes."""
+        """Yield the same job, stretched as little as possible."""
         if self.objection(job, space):
             return
         for level in space.levels[space.levels.index(reach) + 1 :]:
@@ -175,12 +175,12 @@ class Proposals:
 
 
 def title(tp: int, pp: int, replicas: int) -> str:
-    """A layout in a few letters."""
+    """Return a layout in a few letters."""
     return f"TP {tp} x PP {pp} x {replicas}"
 
 
 def _left(space: Space, reach: Level) -> str:
-    """What a TP group that is stretched so far leaves."""
+    """Return the unit whose borders a TP group crosses at this reach."""
     return WORDS[space.levels[space.levels.index(reach) - 1]]
 
 
@@ -197,7 +197,7 @@ def _larger(job: PlacementJob) -> Iterator[Several]:
 
 
 def _fewer(job: PlacementJob, space: Space, tp: int) -> Iterator[Several]:
-    """The most replicas for which there is room with a TP, if there is any."""
+    """Yield the most replicas that fit with a TP, if any."""
     room = sum(one.free // tp for one in space.domains if one.memory() >= job.memory)
     replicas = min(job.replicas * job.tp // tp - 1, room // job.pp)
     if replicas > 0:
@@ -205,11 +205,11 @@ def _fewer(job: PlacementJob, space: Space, tp: int) -> Iterator[Several]:
 
 
 def _alone(job: PlacementJob, space: Space) -> Iterator[Several]:
-    """One stage and one replica, with each TP that the largest domain has room for, the widest first."""
+    """Yield one stage and one replica with each TP that fits the largest domain, the widest first."""
     widest = min(job.tp, max((one.free for one in space.domains), default=0))
     return ((tp, 1, 1) for tp in range(widest, 0, -1))
 
 
 def _divisors(tp: int) -> list[int]:
-    """The smaller TP degrees that divide it, the widest first."""
+    """Return the smaller TP degrees that divide it, the widest first."""
     return [one for one in range(tp - 1, 0, -1) if tp % one == 0]

@@ -1,9 +1,9 @@
-"""Which group takes which stage of which replica, so that a layout costs the least. Pure.
+"""Search for the cheapest assignment of groups to stages and replicas. Pure.
 
-Groups of one source (an NVLink domain) are alike. Tiles of some replicas and some stages are laid into as
-narrow units as they fit; of all tilings the cheapest is bettered by exchanges of two groups, as long as one
-helps. Of few groups in few domains all ways are tried. So neither stages nor replicas come first. How near
-the best this comes: proof/lab/placements.md.
+Groups of one source (an NVLink domain) are alike. Tiles of some replicas and stages go into the narrowest
+units that fit. The search then improves the cheapest tiling by exchanging two groups, as long as the cost
+falls. With few groups in few domains it tries all ways. So neither stages nor replicas have priority.
+proof/lab/placements.md shows how near the optimum it comes.
 """
 
 import math
@@ -19,24 +19,24 @@ from wirewatch_lab.advice.placement.space import Nesting, bundles
 Grid = list[list[int]]
 """The source of each group, by replica and stage."""
 Price = Callable[[Grid], tuple[float, float]]
-"""What a grid costs, and what all of its parts cost together."""
+"""Returns the cost of a grid, and the sum of the costs of all its parts."""
 MOST_GROUPS = 64
-"""Groups of which exchanges are tried."""
+"""Most groups for which exchanges are tried."""
 MOST_PRICED = 400_000
-"""Groups whose costs are counted in one search, of all tilings and exchanges; a second or two."""
+"""Most groups priced in one search, in all tilings and exchanges; a second or two."""
 STARTS = 4
-"""Tilings that are bettered."""
+"""Tilings that are improved."""
 SOURCES = 8
-"""Sources that a group is moved to."""
+"""Sources to which a group may move."""
 MOST_REPLICAS, MOST_STEPS = 20_000, 400_000
-"""Ways to place one replica of which all are tried, and steps of trying all of several."""
+"""Most ways to place a replica in a full search, and most steps of the full search."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSources:
-    """What groups are taken from. `room`: groups of each; `paths`: the units around it.
+    """Sources of groups, such as domains. `room`: groups in each; `paths`: the units around it.
 
-    `spare`: GPUs of it that no group takes.
+    `spare`: GPUs that no group takes.
     """
 
     room: Sequence[int]
@@ -45,12 +45,12 @@ class GroupSources:
 
 
 def closest(sources: GroupSources, replicas: int, stages: int) -> Grid:
-    """The stages of each replica in as narrow units as they can be."""
+    """Return the grid with the stages of each replica in the narrowest units."""
     return _tiled(sources, replicas, stages, (1, stages), (True, True))
 
 
 def cheapest(sources: GroupSources, replicas: int, stages: int, price: Price) -> Grid:
-    """The cheapest grid that is found; the closest one where nothing is cheaper than it."""
+    """Return the cheapest grid found; the closest grid where nothing is cheaper."""
     found = [closest(sources, replicas, stages)]
     most = max(STARTS, MOST_PRICED // 10 // (replicas * stages))
     for tile in islice(_tilings(sources, replicas, stages), most):
@@ -66,7 +66,7 @@ def cheapest(sources: GroupSources, replicas: int, stages: int, price: Price) ->
 
 
 def bettered(room: Sequence[int], grid: Grid, price: Price) -> tuple[Grid, tuple[float, float]]:
-    """The grid after all exchanges that help, of two groups or with a group that is left, and its cost."""
+    """Return the grid and its cost after all helpful exchanges of two groups, or with a spare group."""
     grid = [list(one) for one in grid]
     cells = [(r, s) for r, one in enumerate(grid) for s in range(len(one))]
     cost, left = price(grid), MOST_PRICED // len(cells) // STARTS
@@ -89,7 +89,7 @@ def bettered(room: Sequence[int], grid: Grid, price: Price) -> tuple[Grid, tuple
 
 
 def _less(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Whether it costs less, by more than the rounding of sums."""
+    """Return whether it costs less, by more than the rounding of sums."""
     (first, all_), (than, together) = one, other
     return first < than * (1 - 1e-9) or (first <= than * (1 + 1e-9) and all_ < together * (1 - 1e-9))
 
@@ -98,7 +98,7 @@ Cell = tuple[int, int]
 
 
 def _changes(room: Sequence[int], grid: Grid, cells: Sequence[Cell]) -> Iterator[list[tuple[Cell, int]]]:
-    """Exchanges of two groups, moves of one to a source that has more, and exchanges of whole sources."""
+    """Yield exchanges of two groups, moves to a source with room, and exchanges of whole sources."""
     for (r, s), (q, t) in combinations(cells, 2):
         if grid[r][s] != grid[q][t]:
             yield [((r, s), grid[q][t]), ((q, t), grid[r][s])]
@@ -118,13 +118,13 @@ def _changes(room: Sequence[int], grid: Grid, cells: Sequence[Cell]) -> Iterator
 
 
 def _near(room: Sequence[int], used: Counter[int]) -> list[int]:
-    """Sources that have a group left: those in use first, then the largest."""
+    """Return sources with a spare group: used sources first, then the largest."""
     free = (source for source, groups in enumerate(room) if groups > used[source])
     return nsmallest(SOURCES, free, key=lambda one: (one not in used, -room[one]))
 
 
 def _tilings(sources: GroupSources, replicas: int, stages: int) -> Iterator[Grid]:
-    """Grids of tiles of each size, from the widest over all replicas; each laid out in four ways."""
+    """Yield grids of tiles of each size, from the widest over all replicas; each in four layouts."""
     sizes = [(a, b) for a in _divisors(replicas) for b in _divisors(stages)]
     filled = set(sources.room)
     # First those that fill a domain, then all replicas of a stage, then the others.
@@ -137,7 +137,7 @@ def _tilings(sources: GroupSources, replicas: int, stages: int) -> Iterator[Grid
 def _tiled(
     sources: GroupSources, replicas: int, stages: int, tile: tuple[int, int], ways: tuple[bool, bool]
 ) -> Grid:
-    """Tiles of so many replicas and stages. `ways`: whether stages come first in a tile, and of tiles."""
+    """Return a grid of such tiles. `ways`: whether stages come first in a tile, and among tiles."""
     rows, columns = replicas // tile[0], stages // tile[1]
     found = bundles(sources.room, sources.paths, tile[0] * tile[1], rows * columns, spare=sources.spare)
     grid = [[0] * stages for _ in range(replicas)]
@@ -157,10 +157,12 @@ def least(
     takes: Sequence[Sequence[int]], free: Sequence[int], replicas: int, stages: int,
     of_replica: Callable[[Sequence[int]], float], of_stage: Callable[[Sequence[int]], float], below: float,
 ) -> Grid | None:  # fmt: skip
-    """The grid of the least cost of all, by ways to place a group; None where none costs less than `below`.
+    """Return the cheapest grid of all, by the ways to place a group.
 
-    `takes`: GPUs of each domain that a way takes, of those that are `free`. `of_replica`, `of_stage`: costs,
-    of which the greatest of either kind add up. Returns None where there are too many ways to try all.
+    Returns None where no grid costs less than `below`, or where there are too many ways to try.
+
+    `takes`: GPUs of each domain that a way takes, out of the `free` GPUs. `of_replica`, `of_stage`: costs;
+    the greatest of each kind add up.
     """
     every = list(islice(_fitting(takes, free, stages), MOST_REPLICAS + 1))
     if len(every) > MOST_REPLICAS:
@@ -191,14 +193,14 @@ def least(
 
 
 Taken = tuple[tuple[int, int], ...]
-"""Ways with how many replicas take each, in a stage."""
+"""Ways, with how many replicas take each, in a stage."""
 
 
 def _lowest(
     takes: Sequence[Sequence[int]], free: Sequence[int], replicas: int,
     of_stage: Callable[[Sequence[int]], float],
 ) -> dict[Taken, float]:  # fmt: skip
-    """The least that a stage costs of which some replicas are placed; empty where there are too many ways."""
+    """Return the least cost of a stage with some replicas placed; empty where there are too many ways."""
     stages = list(islice(combinations_with_replacement(range(len(takes)), replicas), MOST_REPLICAS + 1))
     lowest: dict[Taken, float] = {}
     for stage in stages if len(stages) <= MOST_REPLICAS else ():
@@ -214,13 +216,13 @@ def _lowest(
 
 
 def _bound(lowest: dict[Taken, float], chosen: Sequence[Sequence[int]]) -> float:
-    """The least that the stages of so many replicas may cost in the end; infinite where they do not fit."""
+    """Return the least final cost of the stages of so many replicas; infinite where they do not fit."""
     stages = (tuple(sorted(Counter(stage).items())) for stage in zip(*chosen, strict=True))
     return max((lowest.get(stage, math.inf) for stage in stages), default=0.0) if lowest else 0.0
 
 
 def _fitting(takes: Sequence[Sequence[int]], free: Sequence[int], stages: int) -> Iterator[tuple[int, ...]]:
-    """Ways of so many groups for which there is room."""
+    """Yield the ways of so many groups that fit."""
     if not stages:
         yield ()
         return

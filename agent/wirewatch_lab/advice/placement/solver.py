@@ -1,13 +1,12 @@
-"""Which GPUs each tensor-parallel group, pipeline stage and replica of a job takes. Pure.
+"""Chooses GPUs for each tensor-parallel group, pipeline stage and replica of a job. Pure.
 
-A TP group lies whole in one NVLink domain whenever all can; a domain with f free GPUs has room for f // tp of
-them, so that is decided exactly. Which group takes which stage of which replica is then searched for by what
-it costs (`search`), or replicas lie in as narrow units as they can where no cost is asked for (`bundles`,
-exact for one job). Several jobs are placed the largest TP first, each whole. Where that fails, `assign`
-decides which domain gets what: bin packing with bins of several sizes. A search that reaches its limit says
-so.
-Nodes of one product are preferred to nodes of several, of products the fastest. Ties go by natural order of
-names, so the order in which nodes are listed changes nothing.
+A TP group lies whole in one NVLink domain whenever all groups can. A domain with f free GPUs has room for f
+// tp groups, so this decision is exact. `search` then assigns groups to stages and replicas by cost. Without
+a cost, `bundles` puts replicas into the narrowest units, exactly for one job. Several jobs are placed in
+order of TP, the largest first, each whole. Where this fails, `assign` divides the domains: bin packing with
+bins of several sizes. A search that reaches its limit reports this. Nodes of a single product are preferred,
+and among products the fastest. Natural order of names breaks ties, so the order of the listed nodes does not
+matter.
 """
 
 import math
@@ -40,16 +39,16 @@ from wirewatch_lab.advice.placement.space import WORDS, Bundle, Domain, Level, N
 from wirewatch_lab.advice.products import gpu_product
 
 MOST_STEPS = 100_000
-"""Steps of one search; about a second."""
+"""Most steps of a search; about a second."""
 MOST_FILLS = 400
-"""Ways to fill a domain, over all kinds of domains: no search goes deeper."""
+"""Most ways to fill a domain, over all kinds of domains; also the depth limit of the search."""
 Numbers = tuple[int, ...]
-"""How many groups of each size, in the order of the sizes."""
+"""Number of groups of each size, in the order of the sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """How many groups of each size each domain gets; None: none was found. `proven`: there is none at all."""
+    """Number of groups of each size for each domain; None: none was found. `proven`: no assignment exists."""
 
     groups: tuple[Numbers, ...] | None
     proven: bool = True
@@ -57,17 +56,17 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class DomainSize:
-    """Domains that are alike: free GPUs, and which of the sizes they may take."""
+    """A kind of domain: its free GPUs, and the sizes that it may take."""
 
     free: int
     allowed: tuple[bool, ...]
 
 
 def assign(domains: Sequence[DomainSize], sizes: Sequence[int], counts: Sequence[int]) -> Assignment:
-    """So many groups of each size in the domains.
+    """Assign this many groups of each size to the domains.
 
-    `domains`: in any order; what they get is in the same. `sizes`: GPUs of a group, all different, the
-    largest first. `counts`: how many groups of each.
+    `domains`: in any order, which the result keeps. `sizes`: GPUs of a group, all different, the largest
+    first. `counts`: number of groups of each size.
     """
     if not _may_fit(domains, sizes, counts):
         return Assignment(None)
@@ -89,7 +88,7 @@ def assign(domains: Sequence[DomainSize], sizes: Sequence[int], counts: Sequence
 
 
 def _may_fit(domains: Sequence[DomainSize], sizes: Sequence[int], counts: Sequence[int]) -> bool:
-    """Whether no simple bound forbids it: groups of each size and larger ones, and GPUs."""
+    """Return whether simple bounds allow it: groups of each size and above, and GPUs."""
     for place, size in enumerate(sizes):
         room = sum(one.free // size for one in domains if any(one.allowed[: place + 1]))
         if room < sum(counts[: place + 1]):
@@ -99,7 +98,7 @@ def _may_fit(domains: Sequence[DomainSize], sizes: Sequence[int], counts: Sequen
 
 
 def _fullest(domain: DomainSize, sizes: Sequence[int]) -> int:
-    """The most GPUs of it that groups can take."""
+    """Return the most GPUs of the domain that groups can take."""
     reached = [True, *(False for _ in range(domain.free))]
     for free in range(1, domain.free + 1):
         reached[free] = any(
@@ -112,7 +111,7 @@ def _fullest(domain: DomainSize, sizes: Sequence[int]) -> int:
 def _greedy(
     domains: Sequence[DomainSize], sizes: Sequence[int], counts: Sequence[int]
 ) -> list[Numbers] | None:
-    """Largest groups first, each in the domain that they fill best; None where one finds no room."""
+    """Place the largest groups first, each in the domain that they fill best; None where any has no room."""
     left = [one.free for one in domains]
     given = [[0] * len(sizes) for _ in domains]
     for place, (size, count) in enumerate(zip(sizes, counts, strict=True)):
@@ -132,7 +131,7 @@ def _greedy(
 
 
 class _Search:
-    """Depth first over kinds of domains and the ways to fill them, with the failures remembered."""
+    """Depth-first search over kinds of domains and their fills, which remembers failures."""
 
     def __init__(self, domains: Sequence[DomainSize], sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
@@ -143,7 +142,7 @@ class _Search:
         self._chosen: dict[DomainSize, list[Numbers]] = {kind: [] for kind, _ in self._kinds}
 
     def run(self, counts: Numbers) -> Mapping[DomainSize, list[Numbers]] | None:
-        """What each kind's domains take; None where there is nothing, or the limit is reached."""
+        """Return the groups in the domains of each kind; None where there is no solution, or at the limit."""
         if sum(map(len, self._fills)) > MOST_FILLS:
             self.steps = MOST_STEPS + 1
             return None
@@ -154,7 +153,7 @@ class _Search:
         return self._chosen
 
     def _descend(self, kind: int, used: int, wanted: Numbers, fill: int = 0) -> bool:
-        """Whether the wanted groups fit, with so many domains of a kind used, from this fill on."""
+        """Return whether the wanted groups fit, with so many domains of a kind used, from this fill on."""
         if not any(wanted) or kind == len(self._kinds):
             return not any(wanted)
         of, domains = self._kinds[kind]
@@ -177,13 +176,13 @@ class _Search:
 
     @staticmethod
     def _most(fill: Numbers, wanted: Numbers, domains: int) -> int:
-        """How many domains may take this fill before it gives nothing that is wanted."""
+        """Return how many domains may take this fill before it gives nothing wanted."""
         useful = [-(-w // n) for w, n in zip(wanted, fill, strict=True) if n]
         return min(domains, max(useful, default=0))
 
     @staticmethod
     def _given(fill: Numbers, wanted: Numbers, times: int) -> list[Numbers]:
-        """The fill so many times, without what is not wanted of it."""
+        """Return the fill this many times, without unwanted groups."""
         given = []
         for _ in range(times):
             one = tuple(min(w, n) for w, n in zip(wanted, fill, strict=True))
@@ -192,7 +191,7 @@ class _Search:
         return given
 
     def fills(self, kind: DomainSize) -> Iterator[Numbers]:
-        """All ways to fill a domain to which nothing can be added."""
+        """Yield all maximal ways to fill a domain."""
         last = max((place for place, ok in enumerate(kind.allowed) if ok), default=-1)
 
         def filled(place: int, free: int) -> Iterator[Numbers]:
@@ -209,7 +208,7 @@ class _Search:
 
 @dataclass(slots=True)
 class _Room:
-    """Free GPUs of a domain by cell, with their places in the island, while groups are cut out of them."""
+    """Free GPUs of a domain by cell, with their places in the island, as groups are cut out."""
 
     domain: Domain
     cells: list[list[tuple[int, int]]]
@@ -223,7 +222,7 @@ class _Room:
         return sum(map(len, self.cells))
 
     def cut(self, size: int, count: int) -> list[tuple[PlacedGpu, ...]]:
-        """So many groups, each on one node if it can be, then of neighbours if it can be."""
+        """Cut out groups, each on one node where possible, then from neighbours."""
         paths: list[Nesting] = [(place, 0) for place in range(len(self.cells))]
         found = bundles([len(cell) for cell in self.cells], paths, size, count)
         inside_first = sorted(range(count), key=lambda one: found[one].level)
@@ -233,14 +232,14 @@ class _Room:
         return sorted(groups, key=lambda group: (natural(group[0].node.name), group[0].index))
 
     def rest(self, count: int) -> tuple[PlacedGpu, ...]:
-        """So many GPUs of what is left."""
+        """Return so many of the remaining GPUs."""
         taken: list[PlacedGpu] = []
         for place, cell in enumerate(self.cells):
             taken += self._take(place, min(len(cell), count - len(taken)))
         return tuple(taken)
 
     def give_back(self, group: Sequence[PlacedGpu]) -> None:
-        """The GPUs of a group are free again."""
+        """Free the GPUs of a group again."""
         for cell, left in zip(self.domain.cells, self.cells, strict=True):
             ours = {gpu.index for gpu in group if gpu.node is cell.node}
             left += [one for one in zip(cell.gpus, cell.places, strict=True) if one[0] in ours]
@@ -257,12 +256,12 @@ class _Room:
 
 
 _Way = tuple[GroupSources, Sequence[Bundle]]
-"""What groups are taken from: each domain, then single groups over several, which are the bundles."""
+"""Sources of groups: each domain, then single groups over several domains, which are the bundles."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Groups that have no GPUs yet, by source, and the source of each replica's stages."""
+    """Groups by source, before they get GPUs, and the source of each replica's stages."""
 
     sources: tuple[TensorGroup, ...]
     grid: Grid
@@ -271,7 +270,7 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Solver:
-    """Rooms of all domains, from which jobs take their GPUs one after the other."""
+    """Free GPUs of all domains, from which jobs take theirs in turn."""
 
     space: Space
     reach: Level
@@ -285,7 +284,7 @@ class _Solver:
     def run(
         self, jobs: Sequence[PlacementJob], limits: Sequence[Sequence[int]] | None = None
     ) -> list[PlacedJob] | None:
-        """The jobs one after the other; None when one does not fit. `limits`: groups by job and domain."""
+        """Place the jobs in turn; None when a job does not fit. `limits`: groups by job and domain."""
         placed = []
         for number, job in enumerate(jobs):
             plan = self._best(job, None if limits is None else limits[number])
@@ -295,7 +294,7 @@ class _Solver:
         return placed
 
     def _best(self, job: PlacementJob, limit: Sequence[int] | None) -> _Plan | None:
-        """The best plan on one product if there is any, of equal ones on the fastest, else one on all."""
+        """Return the best plan on a single product, the fastest among equals; else the best plan on all."""
         fitting = _eligible(self.space, job)
         by_product: dict[str, list[int]] = {}
         for one in fitting:
@@ -308,7 +307,7 @@ class _Solver:
         return min(known, key=lambda plan: plan.objective, default=None)
 
     def _plan(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Plan | None:
-        """The best of all ways to cut the groups out of the domains; None where there is no room."""
+        """Return the best of all ways to cut the groups out of the domains; None where there is no room."""
         if self.reach is Level.DOMAIN:
             ways: list[_Way | None] = [self._whole(job, fitting, limit)]
         else:
@@ -324,7 +323,7 @@ class _Solver:
     def _least(
         self, job: PlacementJob, fitting: Sequence[int], costs: LayoutCosts, below: float
     ) -> _Plan | None:
-        """The best of all plans, where they are few and one costs less than `below`."""
+        """Return the best of all plans, where they are few and at least one costs less than `below`."""
         free = [self.rooms[one].free for one in fitting]
         groups = [one for one in self._groups(job, fitting, free) if math.isfinite(costs.of_replica([one]))]
         takes = [
@@ -343,7 +342,7 @@ class _Solver:
     def _groups(
         self, job: PlacementJob, fitting: Sequence[int], free: Sequence[int]
     ) -> Iterator[TensorGroup]:
-        """All groups, by how many GPUs each takes of each domain; none where they are too many."""
+        """Yield all groups, by GPUs in each domain; none where they are too many."""
         if self.reach is Level.DOMAIN:
             every: Iterable[Sequence[int]] = ([job.tp * (n == one) for n in fitting] for one in fitting)
         else:
@@ -385,12 +384,12 @@ class _Solver:
         return _Plan(groups, grid, (*price(grid), *stretched))
 
     def _width(self, groups: Iterable[TensorGroup]) -> int:
-        """The narrowest level that has all of the groups, by its place among those of the space."""
+        """Return the position in the space's levels of the narrowest level that holds all groups."""
         units = zip(*(self.space.domains[n].units for one in groups for n in one.domains), strict=True)
         return next(place for place, same in enumerate(units) if len(set(same)) == 1)
 
     def _whole(self, job: PlacementJob, fitting: Sequence[int], limit: Sequence[int] | None) -> _Way:
-        """Each domain with as many groups as lie whole in it, and no more than its limit."""
+        """Return each domain with the groups that lie whole in it, within its limit."""
         room = [self.rooms[one].free // job.tp for one in fitting]
         if limit is not None:
             room = [min(most, limit[one]) for most, one in zip(room, fitting, strict=True)]
@@ -398,7 +397,7 @@ class _Solver:
         return GroupSources(room, self._paths(fitting), spare), ()
 
     def _stretched(self, job: PlacementJob, fitting: Sequence[int], parts: int) -> _Way | None:
-        """Domains with the groups that lie whole in them, then each group over several, in so many parts.
+        """Return domains with the groups that lie whole in them, then groups over so many domains.
 
         Returns None where there is no room.
         """
@@ -423,7 +422,7 @@ class _Solver:
         return [(place, *self.space.domains[one].units[1:]) for place, one in enumerate(fitting)]
 
     def _carried_out(self, job: PlacementJob, plan: _Plan, anywhere: bool) -> PlacedJob:  # noqa: FBT001
-        """The plan with GPUs, which are then no longer free; `anywhere`: no other job waits for the rest."""
+        """Return the plan with its GPUs, now taken. `anywhere`: no other job waits for the rest."""
         wanted = Counter(source for one in plan.grid for source in one)
         ready: dict[int, list[TensorGroup]] = {}
         # Groups that lie whole in a domain first: the others take what is left.
@@ -454,7 +453,7 @@ class _Solver:
     def _on_rails(
         self, job: PlacementJob, grid: list[list[TensorGroup]], costs: LayoutCosts
     ) -> list[list[TensorGroup]]:
-        """The same with groups exchanged where fewer messages then change their rail."""
+        """Exchange groups where this leaves fewer messages that change their rail."""
         if job.groups > MOST_GROUPS:
             return grid
         groups = [group for one in grid for group in one]
@@ -475,11 +474,11 @@ class _Solver:
 def place(
     space: Space, jobs: Sequence[PlacementJob], reach: Level = Level.DOMAIN, costs: LayoutCosts | None = None
 ) -> tuple[PlacedJob, ...] | Infeasible:
-    """The jobs with their GPUs, in the order given.
+    """Place the jobs, in the given order.
 
-    `space`: the free GPUs. `jobs`: one, or several that are placed side by side. `reach`: how far a TP group
-    may be stretched where not all of them fit into NVLink domains; a level of the space. `costs`: of layouts
-    in the space, of which the least is sought; without them stages are as close as they can be.
+    `space`: the free GPUs. `jobs`: a single job, or several side by side. `reach`: the level up to which a TP
+    group may be stretched, where the groups do not all fit NVLink domains. `costs`: costs of layouts in the
+    space, to minimise; without them stages are as close as possible.
     """
     order = sorted(range(len(jobs)), key=lambda one: (-jobs[one].tp, -jobs[one].memory, one))
     ordered = [jobs[one] for one in order]
@@ -500,7 +499,7 @@ def place(
 def _assigned(
     space: Space, jobs: Sequence[PlacementJob], costs: LayoutCosts | None
 ) -> tuple[list[PlacedJob] | None, bool]:
-    """The jobs, the largest TP first, where `assign` lets them; None, and whether it is proven."""
+    """Place the jobs, the largest TP first, within `assign`'s limits; None, and whether this is proven."""
     fitting = [set(_eligible(space, job)) for job in jobs]
     kinds = [
         DomainSize(domain.free, tuple(place in one for one in fitting))
@@ -514,7 +513,7 @@ def _assigned(
 
 
 def _arithmetic(name: str) -> float:
-    """Operations per second of a product, 0 where they are not known."""
+    """Return operations per second of a product, 0 where not known."""
     known = gpu_product(name)
     return known.arithmetic if known else 0.0
 
@@ -524,7 +523,7 @@ def _eligible(space: Space, job: PlacementJob) -> list[int]:
 
 
 def _why(space: Space, jobs: Sequence[PlacementJob], reach: Level) -> str:
-    """Why the jobs do not fit, the first of the reasons in the order of what is simplest to see."""
+    """Return why the jobs do not fit, with the simplest reason first."""
     for job in jobs:
         fitting = [space.domains[one] for one in _eligible(space, job)]
         why = _too_little(job, fitting, reach)

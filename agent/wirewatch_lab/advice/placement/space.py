@@ -1,8 +1,8 @@
 """The free GPUs of a cluster as NVLink domains in a hierarchy: node, leaf, rack. Pure.
 
-A domain is an island of one node, or all GPUs of the nodes that share an NVLink fabric (NVL72). Units of one
-level lie inside units of the next: racks that share a leaf or a domain count as one, or leafs that share a
-rack, whichever are the wider ones. A node whose rack is not known is in a rack of its own.
+A domain is an island of one node, or all GPUs of the nodes that share an NVLink fabric (NVL72). Units of a
+level lie inside units of the next. Racks that share a leaf or a domain count as one, or leafs that share a
+rack, whichever are wider. A node without a known rack has its own rack.
 """
 
 from bisect import bisect_left
@@ -18,7 +18,7 @@ from wirewatch_lab.advice.shell import ranges
 
 
 class Level(IntEnum):
-    """How far GPUs are from each other."""
+    """The distance between GPUs."""
 
     DOMAIN = 0
     NODE = 1
@@ -35,7 +35,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """Free GPUs of a domain on one node; `places`: of each among all of its island, free or not."""
+    """Free GPUs of a domain on a node. `places`: of each among all GPUs of its island."""
 
     node: ClusterNode
     gpus: Indices
@@ -44,7 +44,7 @@ class NodePart:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """GPUs that NVLink joins, by node. `units`: what it lies in, by the levels of its space."""
+    """GPUs that NVLink joins, by node. `units`: the units around it, by the levels of its space."""
 
     name: str
     cells: tuple[NodePart, ...]
@@ -52,23 +52,26 @@ class Domain:
 
     @property
     def free(self) -> int:
-        """How many of its GPUs are free."""
+        """Return how many of its GPUs are free."""
         return sum(len(cell.gpus) for cell in self.cells)
 
     @property
     def product(self) -> str:
-        """Its GPUs; the first of several kinds."""
+        """Return its GPU product; the first of several kinds."""
         return self.cells[0].node.wiring.product
 
     def memory(self) -> float:
-        """Bytes of its smallest GPU, 0 where that is not known."""
+        """Return bytes of its smallest GPU, 0 where not known."""
         sizes = [cell.node.wiring.memory for cell in self.cells]
         return min((0.0 if isinstance(one, Absent) else one for one in sizes), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """`levels`: those that the cluster states, the narrowest first. `joined`: units that count as one."""
+    """`levels`: the levels that the cluster states, the narrowest first.
+
+    `joined`: units that count as a single unit.
+    """
 
     levels: tuple[Level, ...]
     domains: tuple[Domain, ...]
@@ -76,12 +79,12 @@ class Space:
 
     @property
     def free(self) -> int:
-        """How many GPUs are free."""
+        """Return how many GPUs are free."""
         return sum(one.free for one in self.domains)
 
 
 def space_of(nodes: Iterable[ClusterNode]) -> Space:
-    """The space of these nodes, whatever their order."""
+    """Return the space of these nodes, in any order."""
     ordered = sorted(nodes, key=lambda node: natural(node.name))
     parts = grouped(pair for node in ordered for pair in _cells(node))
     levels = _levels(ordered)
@@ -102,7 +105,7 @@ def space_of(nodes: Iterable[ClusterNode]) -> Space:
 
 
 def _cells(node: ClusterNode) -> Iterator[tuple[tuple[str, int], NodePart]]:
-    """Free GPUs by domain."""
+    """Yield free GPUs by domain."""
     if node.fabric:
         free = tuple(gpu for gpu in range(node.wiring.gpus) if gpu not in node.busy)
         if free:
@@ -126,7 +129,7 @@ def _domain_name(machine: str, cells: Sequence[NodePart]) -> str:
 
 
 def _levels(nodes: Sequence[ClusterNode]) -> tuple[Level, ...]:
-    """The levels that any node states; of leaf and rack the one inside the other first."""
+    """Return the levels that any node states; of leaf and rack, the inner first."""
     known = [level for level in (Level.LEAF, Level.RACK) if any(_name(node, level) for node in nodes)]
     racks: dict[str, set[str]] = {}
     leafs: dict[str, set[str]] = {}
@@ -145,7 +148,7 @@ def _name(node: ClusterNode, level: Level) -> str:
 
 
 def _number(units: Sequence[list[int]], names: Sequence[set[str]]) -> dict[str, int]:
-    """Append to each domain's units the next wider one, which has all domains of the same name; by name."""
+    """Append to each domain's units the next wider unit, which joins all domains with the same name."""
     above: dict[Hashable, Hashable] = {}
 
     def root(one: Hashable) -> Hashable:
@@ -165,7 +168,7 @@ def _number(units: Sequence[list[int]], names: Sequence[set[str]]) -> dict[str, 
 
 
 def _joined(level: Level, numbered: dict[str, int], names: Sequence[set[str]]) -> Iterator[str]:
-    """Names that share a unit, in a sentence each."""
+    """Yield a sentence for each set of names that share a unit."""
     by_unit = grouped((numbered[name], name) for name in {name for outer in names for name in outer})
     word = level.name.lower()
     for shared in by_unit.values():
@@ -175,19 +178,22 @@ def _joined(level: Level, numbered: dict[str, int], names: Sequence[set[str]]) -
 
 
 Nesting = tuple[int, ...]
-"""The units that a leaf lies in, the narrowest (itself) first and the one around all of them last."""
+"""The units of a leaf, from the leaf itself to the unit around all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """`level`: that of the narrowest unit around it. `parts`: leaves with the number of pieces from each."""
+    """`level`: the level of the narrowest unit around it.
+
+    `parts`: leaves, with the number of pieces from each.
+    """
 
     level: int
     parts: tuple[tuple[int, int], ...]
 
 
 def most(capacity: Sequence[int], paths: Sequence[Nesting], size: int) -> tuple[int, ...]:
-    """For each level, how many bundles lie inside single units of it at most."""
+    """Return for each level the most bundles inside single units of it."""
     if not paths:
         return ()
     tree = _Tree(capacity, paths)
@@ -198,12 +204,11 @@ def bundles(
     capacity: Sequence[int], paths: Sequence[Nesting], size: int, count: int, widest: int | None = None,
     spare: Sequence[int] = (),
 ) -> tuple[Bundle, ...]:  # fmt: skip
-    """So many bundles, or as many as there can be if they are fewer.
+    """Return so many bundles, or fewer if no more fit.
 
-    `capacity`: pieces of each leaf. `paths`: of each leaf, all of one length, with one unit around all of
-    them. `size`: pieces of a bundle. `count`: how many bundles. `widest`: level that no bundle goes beyond;
-    the last by default. `spare`: what each leaf has beside its pieces, which is lost with them; of equal
-    units that with the least is taken.
+    `capacity`: pieces of each leaf. `paths`: of each leaf, with equal lengths and a common outermost unit.
+    `size`: pieces of a bundle. `count`: how many bundles. `widest`: the widest level for bundles; the last by
+    default. `spare`: extra capacity of each leaf, lost with its pieces; of equal units the least spare wins.
     """
     if not paths:
         return ()
@@ -216,7 +221,7 @@ def bundles(
 
 
 class _Tree:
-    """What is left in each unit, while bundles are taken out of it."""
+    """The remaining pieces of each unit, as bundles are taken out."""
 
     def __init__(self, capacity: Sequence[int], paths: Sequence[Nesting], spare: Sequence[int] = ()) -> None:
         self._paths = paths
@@ -232,7 +237,7 @@ class _Tree:
                 self._children[level].setdefault(path[level], {})[path[level - 1]] = None
 
     def shares(self, level: int, size: int, count: int) -> list[tuple[int, int]]:
-        """Units of a level with the number of bundles that each of them takes, `count` in all at most."""
+        """Return units of a level with the number of bundles that each takes, at most `count` in all."""
         fitting = {unit: amount // size for unit, amount in self.left[level].items() if amount >= size}
         if sum(fitting.values()) <= count:
             return list(fitting.items())
@@ -256,7 +261,7 @@ class _Tree:
     def _take(
         self, level: int, unit: int, count: int, amounts: Sequence[dict[int, int]], floor: int
     ) -> Iterator[tuple[int, int]]:
-        """Units of the level `floor` with what is taken from each."""
+        """Yield units of the level `floor` with the pieces taken from each."""
         if level == floor:
             yield unit, count
             return

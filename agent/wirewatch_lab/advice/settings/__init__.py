@@ -1,1 +1,1 @@
-"""Which NCCL settings a job should have, and what is wrong with those it has."""
+"""Recommended NCCL settings of a job, and faults in its present settings."""

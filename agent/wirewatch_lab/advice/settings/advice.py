@@ -1,7 +1,8 @@
-"""The NCCL settings that a job should have, and what is wrong with those it has.
+"""The recommended NCCL settings of a job, and the faults in its present settings.
 
-Nearly all are left to NCCL. A value is given where NCCL cannot know better: which ports are not for GPUs,
-which GID an old version takes, and what a sweep of this node measured. What cannot be seen is never right.
+Nearly all are left to NCCL. A value is given where NCCL cannot know better. It knows neither ports that are
+not for GPUs, nor the GID for an old version, nor the results of a sweep. Unseen settings never count as
+right.
 """
 
 import shlex
@@ -80,12 +81,12 @@ _ALIASES: Mapping[str, tuple[str, str]] = {
     "NCCL_MAX_NCHANNELS": ("NCCL_MAX_CTAS", "2.17"), "NCCL_MIN_NCHANNELS": ("NCCL_MIN_CTAS", "2.17"),
     "NCCL_CHECK_POINTERS": ("NCCL_CHECK_MODE", "2.29.7"),
 }  # fmt: skip
-"""Names that still work, what replaces them, and since when."""
+"""Deprecated names that still work, with their replacements and versions."""
 
 
 _MARK = "\ufeff"
 _WITHOUT_NVLINK = frozenset({"NCCL_SHM_DISABLE", "NCCL_NVB_DISABLE"})
-"""Settings that concern GPUs without NVLink between them."""
+"""Settings for GPUs without NVLink between them."""
 _BETWEEN_GPUS = frozenset({P2P_OFF, P2P_LEVEL, "NCCL_P2P_DIRECT_DISABLE", *_WITHOUT_NVLINK})
 
 
@@ -123,7 +124,7 @@ NCCL_CHECK = TypeAdapter(NcclCheckDocument)
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Whose settings they are, those that were read, the first that counts first, and those that were not."""
+    """Settings and their owner: settings that were read, in order of precedence, and places not read."""
 
     of: str
     sources: tuple[SettingsSource, ...]
@@ -133,7 +134,7 @@ class Places:
 def check(
     places: Places, node: NcclNode, measured: tuple[MeasuredSetting, ...], at: float
 ) -> tuple[NcclCheckDocument, Health]:
-    """All that is wrong with the settings of some places, and how bad the worst of it is."""
+    """Check the settings of some places; return the faults and the worst health."""
     settings, hidden = effective(places.sources)
     values = {one.name: one.value for one in settings}
     signed = [one for one in plugins() if one.signed(values)]
@@ -166,7 +167,7 @@ def _is_wanted(name: str, value: str, plugin: NetworkPlugin | None) -> bool:
 
 
 def _missing(around: Surroundings) -> Iterator[SettingFinding]:
-    """What a plugin checks at init, and the job does not set."""
+    """Yield settings that a plugin checks at init and the job does not set."""
     plugin = around.node.plugin
     left = [name for name in plugin.needed if not around.value(name)] if plugin else []
     if plugin and left:
@@ -248,7 +249,7 @@ def _of_value(one: WrittenSetting, known: Variable, around: Surroundings) -> Ite
 
 
 def _against(one: WrittenSetting, plugin: NetworkPlugin | None) -> SettingFinding | None:
-    """What is not known of a value other than that which a network's plugin sets itself or checks."""
+    """Report a value that differs from the value that a network's plugin sets or checks."""
     if plugin is None or one.name not in plugin.wants or one.name == NET or plugin.how == "asks":
         return None
     if plugin.how == "sets":
@@ -260,7 +261,7 @@ def _against(one: WrittenSetting, plugin: NetworkPlugin | None) -> SettingFindin
 
 
 def _of_list(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    """A list that NCCL refuses, passes over, or that leaves a collective nothing."""
+    """Yield lists that NCCL refuses or ignores, or that leave a collective nothing."""
     nccl = around.node.nccl
     unset = " Leave it unset for NCCL to choose." if one.value.strip("\"' ").lower() == "auto" else ""
     if nccl is not None and nccl < STRICT:
@@ -284,7 +285,7 @@ def _of_list(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
 
 
 def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    """What slows by what is known, unless a sweep of this very node says otherwise."""
+    """Yield settings known to slow, unless a sweep of this node says otherwise."""
     same = [two for two in around.measured if two.name == one.name]
     mine = [two for two in same if two.value.rpartition(":")[2].lower() == one.value.lower()]
     slower = [two for two in mine if two.verdict == "slower"]
@@ -326,7 +327,7 @@ def _slowing(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFindi
 
 
 def _slower(one: WrittenSetting, node: NcclNode) -> Iterator[tuple[str, bool, str]]:
-    """What a value makes slower by what is known, whether that was shown, and by which source."""
+    """Yield each known slowdown by a value, whether it was shown, and its source."""
     if one.name == PROTO and lacks(PROTO, one.value, LL):
         text = "small messages go without LL, which NCCL takes for them (up to 2 MiB on 8 H200)"
         yield text, True, _TUNING
@@ -342,7 +343,7 @@ def _slower(one: WrittenSetting, node: NcclNode) -> Iterator[tuple[str, bool, st
 
 
 def _idle(one: WrittenSetting, around: Surroundings) -> str:
-    """Why a setting that slows other nodes has nothing to do on this one; empty where it has."""
+    """Return why a setting that slows other nodes has no effect here; empty where it has."""
     if not slowing_settings({one.name: one.value}):
         return ""
     if around.node.conditions and around.node.conditions.group.ranks == 1 and one.name in _BETWEEN_GPUS:
@@ -459,7 +460,7 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {
 
 
 def advise(node: NcclNode, studies: Sequence[Study], purpose: JobPurpose, at: float) -> NcclEnvDocument:
-    """All variables that are worth a word, those with a value first."""
+    """Return all variables with advice, variables with a value first."""
     measured = measured_settings(studies)
     lists = node.nccl is None or node.nccl >= STRICT  # This node's NCCL reads those for single collectives.
     best = winner([one for one in measured if lists or ":" not in one.value], purpose)
@@ -480,7 +481,7 @@ def advise(node: NcclNode, studies: Sequence[Study], purpose: JobPurpose, at: fl
 
 
 def _wanted(plugin: NetworkPlugin) -> Iterator[VariableAdvice]:
-    """One for each setting of a plugin, left to the plugin or its file."""
+    """Yield advice for each setting of a plugin, which the plugin or its file makes."""
     does = {"sets": "sets it by itself", "checks": "checks it at init", "asks": "asks for it"}[plugin.how]
     for name, values in plugin.wants.items():
         reason = f"{plugin.name} {does}: {either(values)}"
@@ -489,7 +490,7 @@ def _wanted(plugin: NetworkPlugin) -> Iterator[VariableAdvice]:
 
 
 def _remark(node: NcclNode) -> str:
-    """The question for the network, or the file that has its settings; empty where nothing is to be done."""
+    """Return a question about the network, or the file with its settings; empty where nothing is to do."""
     if node.question:
         return f"Between nodes it depends on the network: {node.question}"
     plugin = node.plugin
@@ -500,7 +501,7 @@ def _remark(node: NcclNode) -> str:
 
 
 def _static(purpose: JobPurpose, node: NcclNode) -> Iterator[VariableAdvice]:
-    """One for each row that concerns the node."""
+    """Yield advice for each row that concerns the node."""
     own = bool(node.active) and (node.plugin is None or node.plugin.reads_ib)
     roce = set(node.for_gpus() or node.active) <= set(node.roce)
     for row in candidates():
@@ -512,7 +513,7 @@ def _static(purpose: JobPurpose, node: NcclNode) -> Iterator[VariableAdvice]:
 
 
 def _losses(best: Winner, measured: Sequence[MeasuredSetting]) -> str:
-    """Where else the winner is slower, which a job with such messages pays for."""
+    """Return where else the winner is slower, which costs a job with such messages."""
     values = best.value.split(";")
     slower = [one for one in measured if one.verdict == "slower" and one.value in values]
     return "".join(

@@ -1,4 +1,4 @@
-"""Settings that guides advise to set: why they are left alone, with measured figures (candidates.toml)."""
+"""Settings that guides recommend: why to leave them alone, with measured figures (candidates.toml)."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -32,13 +32,13 @@ def left_alone(
     name: str, reason: str, when_not: str, source: str = GUIDE,
     confidence: Confidence = Confidence.PUBLISHED, disagree: str = "", value: str | None = None,
 ) -> VariableAdvice:  # fmt: skip
-    """Return what is known of a variable that is commonly left to NCCL; `value` where it is not."""
+    """Return advice to leave a variable to NCCL; or to set it to `value`."""
     return VariableAdvice(name, value, reason, confidence, when_not, source, disagree)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingCandidate:
-    """A row of candidates.toml, which says what each field is."""
+    """A row of candidates.toml, which explains each field."""
 
     name: str
     reason: str
@@ -52,7 +52,7 @@ class SettingCandidate:
     ports: bool = False
 
     def advice(self, *, training: bool, roce: bool) -> VariableAdvice:
-        """What is known of it where a job trains, and where all ports speak RoCE."""
+        """Return the advice for a job that trains, and for ports that all speak RoCE."""
         reason = (self.training if training else "") or (self.roce if roce else "") or self.reason
         trust = Confidence(self.confidence)
         return left_alone(self.name, reason, self.when_not, self.source, trust, self.disagree, self.value)
@@ -60,7 +60,7 @@ class SettingCandidate:
 
 @cache
 def candidates() -> tuple[SettingCandidate, ...]:
-    """All rows."""
+    """Return all rows."""
     return tuple(
         SettingCandidate(name, **fields) for name, fields in rows(__package__, "candidates.toml").items()
     )

@@ -1,4 +1,4 @@
-"""What is found of one setting: how bad it is, in words, with its source; and what it is judged by."""
+"""A finding about a setting: severity, text and source; and the evidence to judge it by."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Trouble(Enum):
 
     @property
     def health(self) -> Health:
-        """How bad it is; what is deprecated still works."""
+        """Return its severity; deprecated settings still work."""
         return _HEALTHS.get(self, Health.DEGRADED)
 
 
@@ -47,21 +47,21 @@ class SettingFinding:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a setting is judged by: the node, all settings that count, and what a sweep measured."""
+    """Evidence to judge a setting: the node, all effective settings, and a sweep's measurements."""
 
     node: NcclNode
     settings: Mapping[str, str] = field(default_factory=dict)
     measured: tuple[MeasuredSetting, ...] = ()
 
     def value(self, name: str) -> str:
-        """Of a setting, empty where it is not made."""
+        """Return a setting's value, empty where unset."""
         return self.settings.get(name, "")
 
     def on(self, name: str) -> bool:
-        """Whether a setting is a number that is not 0."""
+        """Return whether a setting is a number other than 0."""
         return number(self.value(name)) != 0
 
 
 def found(one: WrittenSetting, trouble: Trouble, text: str, source: str) -> SettingFinding:
-    """A finding about a setting."""
+    """Return a finding about a setting."""
     return SettingFinding(one.name, one.value, one.origin, trouble, text, source)

@@ -13,7 +13,7 @@ from wirewatch.core.tree import RDMA
 from wirewatch.core.types import Absent, Why
 
 ROCE = "Ethernet"
-"""Link layer of a port that speaks RoCE; on InfiniBand no index is chosen."""
+"""Link layer of a RoCE port; InfiniBand needs no index."""
 V1, V2 = "IB/RoCE v1", "RoCE v2"
 _VERSIONS: Mapping[str, int] = {V1: 1, "RoCE v1": 1, V2: 2}
 
@@ -22,7 +22,7 @@ _VERSIONS: Mapping[str, int] = {V1: 1, "RoCE v1": 1, V2: 2}
 class Gid:
     """An address of a port. `type` as the kernel writes it: `IB/RoCE v1` or `RoCE v2`, empty where not known.
 
-    `interface`: the network interface that it belongs to, empty where none is named.
+    `interface`: its network interface, empty where none is named.
     """
 
     index: int
@@ -32,17 +32,17 @@ class Gid:
 
     @property
     def version(self) -> int | None:
-        """Of RoCE: 1 or 2, None where it is not known."""
+        """Return the version of RoCE: 1 or 2, None where not known."""
         return _VERSIONS.get(self.type)
 
     @property
     def is_ipv4(self) -> bool:
-        """Whether it stands for an IPv4 address."""
+        """Return whether it stands for an IPv4 address."""
         return self.address.ipv4_mapped is not None
 
     @property
     def is_link_local(self) -> bool:
-        """Whether it reaches no farther than the next router, as fe80:: addresses do."""
+        """Return whether it reaches only the next router, as fe80:: addresses do."""
         return self.address.packed[:8] == b"\xfe\x80" + bytes(6)
 
     def __str__(self) -> str:
@@ -52,11 +52,11 @@ class Gid:
 
 
 Gids = Mapping[int, Gid] | Absent
-"""By index, without those that are empty; absent where they cannot be listed."""
+"""Non-empty GIDs by index; absent where they cannot be listed."""
 
 
 def read_gids(sysfs: Sysfs, device: str, port: str) -> Gids:
-    """The GIDs of a port that are not empty."""
+    """Return the non-empty GIDs of a port."""
     at = f"{RDMA}/{device}/ports/{port}"
     names = sysfs.entries(f"{at}/gids")
     if isinstance(names, Absent):
@@ -75,7 +75,7 @@ def read_gids(sysfs: Sysfs, device: str, port: str) -> Gids:
 
 
 def usual_gid(gids: Mapping[int, Gid]) -> int:
-    """The index that NCCL takes on RoCE from 2.21 on: RoCE v2 of an IPv4 address where there is one."""
+    """Return the index that NCCL takes on RoCE from 2.21 on: RoCE v2 of an IPv4 address where present."""
     best = 0
     for index in range(1, max(gids, default=0) + 1):
         candidate, current = gids.get(index), gids.get(best)
@@ -88,7 +88,7 @@ def usual_gid(gids: Mapping[int, Gid]) -> int:
 
 
 def common_index(ports: Sequence[Mapping[int, Gid]]) -> int | None:
-    """The lowest index that is RoCE v2 of an IPv4 address on every port; None where there is none."""
+    """Return the lowest index that is RoCE v2 of an IPv4 address on every port; None where there is none."""
     fitting = [
         {index for index, gid in gids.items() if gid.version == 2 and gid.is_ipv4}  # noqa: PLR2004
         for gids in ports
@@ -106,5 +106,5 @@ def _address(text: str | Absent) -> IPv6Address | Absent:
 
 
 def _text(text: str | Absent) -> str:
-    """An empty entry is EINVAL; it is no fault."""
+    """Treat EINVAL as an empty entry; it is not a fault."""
     return "" if isinstance(text, Absent) else text

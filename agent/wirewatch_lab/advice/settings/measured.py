@@ -1,7 +1,7 @@
-"""What a sweep says of NCCL's settings: each beside NCCL's own choice, on the same node and sizes. Pure.
+"""A sweep's results for NCCL's settings: each beside NCCL's own choice, on the same node and sizes. Pure.
 
-Only a difference that is more than the spread of the repeats counts. With many settings the odds of a chance
-winner are shared among all contests, as in study.compare.
+Only a difference above the spread of the repeats counts. With many settings the odds of a chance winner are
+shared among all contests, as in study.compare.
 """
 
 import math
@@ -20,28 +20,28 @@ from wirewatch_lab.study.spread import Regime
 
 Judged = Literal["faster", "slower", "same", "not judged"]
 WORTH = 0.02
-"""A share of time that a setting must save to be worth keeping: settings outlive the software they suit."""
+"""Least share of time that a setting must save, since settings outlive the software that they suit."""
 _LISTED: Mapping[str, str] = {
     ALL_REDUCE: "allreduce", ALL_GATHER: "allgather", REDUCE_SCATTER: "reducescatter", BROADCAST: "broadcast",
     REDUCE: "reduce",
 }  # fmt: skip
-"""Operations as lists of NCCL_ALGO and NCCL_PROTO name them."""
+"""Names of operations in lists of NCCL_ALGO and NCCL_PROTO."""
 
 
 class JobPurpose(Enum):
-    """What a job does most: `inference` small messages, `training` large ones."""
+    """The main work of a job: `inference` has small messages, and `training` large messages."""
 
     INFERENCE = "inference"
     TRAINING = "training"
 
     @property
     def regime(self) -> Regime:
-        """The sizes whose time decides."""
+        """Return the sizes whose time decides."""
         return Regime.LATENCY if self is JobPurpose.INFERENCE else Regime.BANDWIDTH
 
     @property
     def heeded(self) -> tuple[Regime, ...]:
-        """The sizes at which a setting must not be slower: prefill and small buckets are of the middle."""
+        """Return the sizes where a setting must not be slower; prefill and small buckets are middle sizes."""
         return self.regime, Regime.MIDDLE
 
 
@@ -77,7 +77,7 @@ class MeasuredSetting:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The setting that a sweep speaks for, and the measurements that say so."""
+    """The setting that a sweep favours, with its measurements."""
 
     name: str
     value: str
@@ -85,7 +85,7 @@ class Winner:
 
 
 def measured_settings(studies: Sequence[Study]) -> tuple[MeasuredSetting, ...]:
-    """All settings of all studies, each of the most ranks that both it and NCCL's own choice have."""
+    """Return all settings of all studies, each at the most ranks that it shares with NCCL's own choice."""
     pairs = [(study, *pair) for study in studies for pair in _pairs(study)]
     alpha = CONTEST_ALPHA / max(1, len(pairs) * len(Regime))
     return tuple(
@@ -96,9 +96,9 @@ def measured_settings(studies: Sequence[Study]) -> tuple[MeasuredSetting, ...]:
 
 
 def winner(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> Winner | None:
-    """The setting that saves the most where that decides, is slower nowhere that is heeded, and is worth it.
+    """Return the setting that saves most where it decides, saves enough, and is slower at no heeded size.
 
-    Each was measured alone, so that one variable is set and no more; its lists for several collectives are
+    Each setting was measured alone, so only one variable is set. Its lists for several collectives are
     independent of each other.
     """
     found = grouped(((one.name, one.value), one) for one in measured if one.regime in purpose.heeded)
@@ -126,7 +126,7 @@ def _gain(measured: Sequence[MeasuredSetting], purpose: JobPurpose) -> float:
 
 
 def _pairs(study: Study) -> list[tuple[Curve, Curve]]:
-    """NCCL's own choice, and the same with one setting, of the most ranks that have both."""
+    """Return NCCL's own choice beside each single setting, at the most ranks that both have."""
     own_ones = [(own, group) for group in groups(study) for own in group if _is_own(own)]
     pairs = [(own, other) for own, group in own_ones for other in group if _setting(own, other) is not None]
     alike = grouped((_but_ranks(other), other.configuration.ranks) for _, other in pairs)
@@ -143,7 +143,7 @@ def _is_own(curve: Curve) -> bool:
 
 
 def _setting(own: Curve, other: Curve) -> tuple[str, str] | None:
-    """Name and value of the one setting in which a curve differs from NCCL's own choice."""
+    """Return name and value of the single setting in which a curve differs from NCCL's own choice."""
     a, b = own.configuration, other.configuration
     if (a.launch, a.registered) != (b.launch, b.registered):
         return None

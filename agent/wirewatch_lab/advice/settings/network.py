@@ -1,4 +1,4 @@
-"""Settings of NCCL that depend on the node's RDMA ports, their GIDs and GPUDirect. Unproven on InfiniBand."""
+"""NCCL settings that depend on the node's RDMA ports, their GIDs and GPUDirect. Unproven on InfiniBand."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,13 +21,13 @@ from wirewatch_lab.advice.settings.plugins import NetworkPlugin
 from wirewatch_lab.advice.settings.sources import WrittenSetting
 
 OWN_GID: Version = (2, 21)
-"""From here on NCCL looks for a GID of RoCE v2 by itself; before, it takes index 0."""
+"""From this version on NCCL looks for a RoCE v2 GID itself; before, it takes index 0."""
 _SYSFS = "sysfs: RDMA ports, their GIDs and PCI paths"
 _OTHER_NODES = "the other nodes of the job differ: each has its own"
 
 
 def network_advice(node: NcclNode) -> Iterator[VariableAdvice]:
-    """One for each variable of the network."""
+    """Yield advice for each network variable."""
     if not node.active or (node.plugin and not node.plugin.reads_ib):
         yield _nothing(node)
         return
@@ -39,7 +39,7 @@ def network_advice(node: NcclNode) -> Iterator[VariableAdvice]:
 
 
 def port_names(ports: Sequence[RdmaPort]) -> str:
-    """For people: `mlx5_8:1 (Ethernet, 100 Gb/s = 12.5 GB/s)`."""
+    """Return the ports for people: `mlx5_8:1 (Ethernet, 100 Gb/s = 12.5 GB/s)`."""
     return ", ".join(
         f"{one.device}:{one.port} ({one.layer}"
         f"{'' if isinstance(one.rate, Absent) else f', {gigabits(one.rate)} = {one.rate / GB:g} GB/s'})"
@@ -48,7 +48,7 @@ def port_names(ports: Sequence[RdmaPort]) -> str:
 
 
 def hca_list(ports: Sequence[RdmaPort], active: Sequence[RdmaPort]) -> str:
-    """A value of NCCL_IB_HCA that takes these of the active ports and no other."""
+    """Return a value of NCCL_IB_HCA that selects these ports among the active, and no other."""
     found = []
     for device in dict.fromkeys(one.device for one in ports):
         mine = [one for one in ports if one.device == device]
@@ -58,7 +58,10 @@ def hca_list(ports: Sequence[RdmaPort], active: Sequence[RdmaPort]) -> str:
 
 
 def far_gpus(node: NcclNode, level: Path = Path.PXB) -> dict[int, Path]:
-    """GPUs whose nearest port is farther than a path, by index; NCCL's own limit for GPUDirect is PXB."""
+    """Return GPUs whose nearest port is farther than a path, by index.
+
+    NCCL's own limit for GPUDirect is PXB.
+    """
     found = {}
     for place, gpu in enumerate(node.conditions.group.gpus if node.conditions else ()):
         names = [one.paths[place] for one in node.active if place < len(one.paths)]
@@ -69,19 +72,19 @@ def far_gpus(node: NcclNode, level: Path = Path.PXB) -> dict[int, Path]:
 
 
 def no_gpudirect(node: NcclNode) -> str:
-    """Why GPUDirect RDMA cannot work here at all; empty where it may, or nothing is known."""
+    """Return why GPUDirect RDMA cannot work here; empty where it may, or where nothing is known."""
     checks = () if isinstance(node.gpudirect, Absent) else node.gpudirect
     needed = [one for one in checks if one.name in {"rdma_stack", "peer_memory"}]
     return "; ".join(one.evidence for one in needed if one.state is CheckState.FAILED)
 
 
 def paths_hidden(node: NcclNode) -> bool:
-    """Whether no path from a GPU to a port is known, as in a virtual machine with a flat PCI bus."""
+    """Return whether no path from a GPU to a port is known, as in a virtual machine with a flat PCI bus."""
     return not any(path for one in node.active for path in one.paths)
 
 
 def gids_text(node: NcclNode, index: int, ports: Sequence[RdmaPort]) -> str:
-    """What an index is on each port."""
+    """Describe an index on each port."""
     gids = ((one.device, node.gids.get((one.device, one.port))) for one in ports)
     known = ((device, {} if isinstance(one, Absent) else one or {}) for device, one in gids)
     found = grouped((_kind(one.get(index)), device) for device, one in known)
@@ -235,18 +238,18 @@ _PORTS = "sysfs: RDMA ports"
 _GIDS = "sysfs: ports/N/gids and gid_attrs/types"
 _SOURCE = "src/transport/net_ib"
 _OWN = ("ib", "")
-"""Values of NCCL_NET that leave NCCL its own transport."""
+"""Values of NCCL_NET that keep NCCL's own transport."""
 _PLUGINS = ("aws libfabric", "ibext", "ucx", "gpudirecttcpx", "fastrak", "gib")
-"""Beginnings of the names of network plugins that are known here, in small letters."""
+"""Prefixes of known network plugins' names, in lower case."""
 _LIKE_OWN = ("ibext", "gib")
-"""Of these, what reads NCCL_IB_* as NCCL's own transport does."""
+"""Plugins that read NCCL_IB_* as NCCL's own transport does."""
 _SHOWN = 12
 _BY_PORTS = frozenset({IB_HCA, GID_INDEX})
-"""Settings whose worth depends on the ports."""
+"""Settings whose value depends on the ports."""
 
 
 def port_findings(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    """What a setting of the network does on this node; nothing for any other setting."""
+    """Yield faults of a network setting on this node; nothing for other settings."""
     if one.name.startswith(IB):
         unread = _unread(one, around)
         if unread is not None:
@@ -258,7 +261,7 @@ def port_findings(one: WrittenSetting, around: Surroundings) -> Iterator[Setting
 
 
 def missing_gid_index(around: Surroundings) -> Iterator[SettingFinding]:
-    """An old NCCL on RoCE without a GID index."""
+    """Report an old NCCL on RoCE without a GID index."""
     node, roce = around.node, _roce_in_use(around)
     if not roce or node.nccl is None or node.nccl >= OWN_GID or around.value(GID_INDEX):
         return
@@ -273,7 +276,7 @@ def missing_gid_index(around: Surroundings) -> Iterator[SettingFinding]:
 
 
 def _unread(one: WrittenSetting, around: Surroundings) -> SettingFinding | None:
-    """A setting of NCCL's own RDMA transport where that has nothing to do, or nobody knows."""
+    """Report a setting of NCCL's own RDMA transport where this is unused, or where its use is unknown."""
     net = around.value(NET)
     if one.name != IB_OFF and around.on(IB_OFF):
         return found(one, Trouble.NOTHING, f"{IB_OFF} switches InfiniBand and RoCE off", GUIDE)
@@ -332,7 +335,7 @@ def _hca(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
 
 
 def _gid_index_rule(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    """An index without a GID on a port fails there; RoCE v1 and link-local addresses are not routed."""
+    """Report an index without a GID, which makes a port fail, and unrouted RoCE v1 and link-local GIDs."""
     node, index, roce = around.node, number(one.value), _roce_in_use(around)
     if index < 0:
         return
@@ -356,7 +359,7 @@ def _gid_index_rule(one: WrittenSetting, around: Surroundings) -> Iterator[Setti
 
 
 def _roce_in_use(around: Surroundings) -> list[RdmaPort]:
-    """The RoCE ports that NCCL_IB_HCA leaves to NCCL, or else those of the GPUs."""
+    """Return the RoCE ports that NCCL_IB_HCA leaves to NCCL, or else the GPUs' RoCE ports."""
     chosen = around.value(IB_HCA)
     if chosen:
         return [one for one in around.node.roce if allows_hca(chosen, one.device, number(one.port))]
@@ -425,7 +428,7 @@ def _net(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
 
 
 def _interfaces(one: WrittenSetting, around: Surroundings) -> Iterator[SettingFinding]:
-    """A list that no interface matches; it is of the form of NCCL_IB_HCA."""
+    """Report a list that matches no interface; its format is NCCL_IB_HCA's."""
     here = around.node.interfaces
     if isinstance(here, Absent) or any(allows_hca(one.value, name, -1) for name in here):
         return

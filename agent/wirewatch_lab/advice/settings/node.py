@@ -1,4 +1,4 @@
-"""What NCCL's settings are judged by on a node: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
+"""Evidence about a node for NCCL's settings: RDMA ports, their GIDs, GPUDirect, wires, NCCL's version."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,22 +20,22 @@ from wirewatch_lab.advice.settings.gids import ROCE, Gids, read_gids
 from wirewatch_lab.advice.settings.plugins import NetworkPlugin, plugin_by_kind, plugin_of
 
 INFINIBAND, EFA = "InfiniBand", "Unspecified"
-"""Link layers of ports as sysfs has them."""
+"""Link layers of ports in sysfs."""
 VIRTUAL_TOPOLOGY = "/var/run/nvidia-topologyd/virtualTopology.xml"
-"""The topology file that NCCL reads where NCCL_TOPO_FILE names none."""
+"""The topology file that NCCL reads unless NCCL_TOPO_FILE names another."""
 NOT_READ = Absent(Why.MISSING, "no machine was read")
 QUESTION = "which network joins the nodes? Say it by --network, such as p5, a3-mega or 8xNDR"
 
 
 @dataclass(frozen=True, slots=True)
 class NcclNode:
-    """A node as NCCL's settings see it.
+    """A node from the view of NCCL's settings.
 
-    `conditions`: of all its GPUs, None where no machine is known. `ports`: all RDMA ports, Absent where they
-    are not known. `gids`: of the ports that speak RoCE, by device and port. `gpudirect`: what GPUDirect RDMA
-    needs. `topology_file`: whether NCCL's own topology file is there. `mapped`: the ports that gpu-nic
-    gives the GPUs, empty where it has no mapping. `interfaces`: of the job's network namespace. `network`:
-    what joins it to other nodes, where that was named. `signed`: the plugin that a job's settings fit.
+    `conditions`: of all its GPUs, None without a known machine. `ports`: all RDMA ports, Absent where not
+    known. `gids`: of the RoCE ports, by device and port. `gpudirect`: the requirements of GPUDirect RDMA.
+    `topology_file`: whether NCCL's own topology file exists. `mapped`: the ports that gpu-nic gives the GPUs,
+    empty where it has no mapping. `interfaces`: of the job's network namespace. `network`: the network to
+    other nodes, where named. `signed`: the plugin that a job's settings fit.
     """
 
     of: str = "no machine"
@@ -52,12 +52,12 @@ class NcclNode:
 
     @property
     def question(self) -> str:
-        """What is to be asked of the network between nodes; empty where it is known."""
+        """Return the question about the network between nodes; empty where it is known."""
         return "" if self.network or self.plugin or self.active else QUESTION
 
     @property
     def network_name(self) -> str | None:
-        """The network between nodes for people; None where it is not known."""
+        """Return the network between nodes for people; None where not known."""
         kinds = dict.fromkeys("RoCE" if one.layer == ROCE else one.layer for one in self.active)
         named = (
             self.plugin.name if self.plugin else self.network.name if self.network else " and ".join(kinds)
@@ -66,7 +66,7 @@ class NcclNode:
 
     @property
     def plugin(self) -> NetworkPlugin | None:
-        """What NCCL reaches other nodes by, None for its own transports, or where that is not known."""
+        """Return NCCL's plugin for other nodes; None for its own transports, or where it is not known."""
         if self.network:
             return plugin_of(self.network)
         efa = any(one.layer == EFA for one in value_or(self.ports, ()))
@@ -75,28 +75,28 @@ class NcclNode:
 
     @property
     def active(self) -> tuple[RdmaPort, ...]:
-        """The ports that NCCL can open: active, and InfiniBand or RoCE. EFA's are neither."""
+        """Return the ports that NCCL can open: active, and InfiniBand or RoCE; EFA's are neither."""
         ports = value_or(self.ports, ())
         return tuple(one for one in ports if one.state in ACTIVE and one.layer in {INFINIBAND, ROCE})
 
     @property
     def roce(self) -> tuple[RdmaPort, ...]:
-        """Those of them that speak RoCE."""
+        """Return the active ports that speak RoCE."""
         return tuple(one for one in self.active if one.layer == ROCE)
 
     @property
     def all_nvlink(self) -> bool:
-        """Whether NVLink joins all GPUs with each other."""
+        """Return whether NVLink joins all GPUs with each other."""
         return self.kind in NVLINK
 
     @property
     def kind(self) -> WireKind | None:
-        """What joins all GPUs, None where that is not known."""
+        """Return the wire that joins all GPUs, None where not known."""
         return self.conditions.group.kind if self.conditions else None
 
     @property
     def no_nvls(self) -> str:
-        """Why no switch here adds up (NVLS), empty where one may."""
+        """Return why no switch here adds up (NVLS), empty where a switch may."""
         if self.conditions is None:
             return ""
         if self.kind not in {WireKind.SWITCH, WireKind.UNKNOWN}:
@@ -106,7 +106,7 @@ class NcclNode:
         return f"NVLS takes NVSwitch of Hopper or later, and these are {', '.join(older)}" if older else ""
 
     def for_gpus(self) -> tuple[RdmaPort, ...]:
-        """The ports that the GPUs should use: those mapped to them, else those that NCCL would take."""
+        """Return the ports for the GPUs: the ports mapped to them, else the ports that NCCL would take."""
         if self.mapped:
             names = {(one.device, one.port) for one in self.mapped}
             return tuple(one for one in self.active if (one.device, one.port) in names)
@@ -116,7 +116,7 @@ class NcclNode:
 
 
 def read_node(hardware: Hardware, machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
-    """A machine that is here or recorded."""
+    """Return a local or recorded machine."""
     near, sysfs = machine.locality, hardware.sysfs
     known = near if isinstance(near, Absent) else near.ports
     conditions = machine.conditions[0] if machine.conditions else None
@@ -132,7 +132,7 @@ def read_node(hardware: Hardware, machine: AdvisedMachine, nccl: Version | None)
 
 
 def described_node(machine: AdvisedMachine, nccl: Version | None) -> NcclNode:
-    """A machine that is only described: its ports as far as the description has them."""
+    """Return a machine that is only described, with the ports of the description."""
     conditions = machine.conditions[0] if machine.conditions else None
     unknown = Absent(Why.MISSING, f"the RDMA ports of {machine.of} are not known")
     ports = value_or(conditions.network, ()) if conditions else ()

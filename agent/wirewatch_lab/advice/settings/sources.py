@@ -1,8 +1,8 @@
-"""Settings of NCCL as they stand in an environment, an nccl.conf, a script or a file of YAML. Pure.
+"""NCCL settings as written in an environment, an nccl.conf, a script or a YAML file. Pure.
 
-NCCL takes its environment first, then $NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf. Of a name
-that stands twice it takes the first (src/misc/param.cc). It silently reads most values that it does not
-expect as other ones: src/misc/param.cc (strtoll), src/graph/paths.cc (levels), src/graph/tuning.cc (threads),
+NCCL takes its environment first, then $NCCL_CONF_FILE or else ~/.nccl.conf, then /etc/nccl.conf. Of repeated
+names it takes the first (src/misc/param.cc). NCCL silently reads most unexpected values as other values.
+Sources are src/misc/param.cc (strtoll), src/graph/paths.cc (levels), src/graph/tuning.cc (threads),
 src/debug.cc and the user guide, environment variables.
 """
 
@@ -21,7 +21,7 @@ NCCL, LIBFABRIC = "NCCL", "FI_"
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
 _SHELL = re.compile(r"\s*(export|declare|unset|setenv|ENV)\s", re.ASCII)
 _NAMING = frozenset({"setenv", "ENV"})
-"""Words of csh and of a Dockerfile after which a name and its value may stand as two words."""
+"""Words of csh and of a Dockerfile that may precede a name and its value as two words."""
 _SBATCH = "#SBATCH"
 _PASSED = re.compile(r"--(?:export|env)=(.*)", re.DOTALL)
 _YAML = re.compile(r"^\s*(- +)?[\"']?name[\"']?: +[\"']?NCCL_", re.MULTILINE)
@@ -30,7 +30,7 @@ _ENTRY = re.compile(rb"[^\0-\x1f=]+=")
 _NO_TEXT = re.compile(r"[\0-\x08\x0e-\x1f]")
 _FILLED = re.compile(r"[$`]")
 _MOST_CHARACTERS = 1023
-"""Characters of a value that NCCL takes from a file."""
+"""Most characters of a value that NCCL takes from a file."""
 P2P_LEVEL, MERGE_LEVEL, DEBUG, SUBSYSTEMS = (
     "NCCL_P2P_LEVEL", "NCCL_NET_MERGE_LEVEL", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS",
 )  # fmt: skip
@@ -48,9 +48,9 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "NCCL_MAX_NCHANNELS": (1, 64), "NCCL_MIN_NCHANNELS": (1, 64), "NCCL_SOCKET_NTHREADS": (1, 16),
     "NCCL_MEM_SYNC_DOMAIN": (0, 1),
 }  # fmt: skip
-"""The lowest and the highest value that the user guide accepts."""
+"""The lowest and highest values that the user guide accepts."""
 _UNSET = frozenset({-1, -2})
-"""What NCCL itself takes for a setting that is not made."""
+"""Values that NCCL itself treats as unset."""
 _WORDS: Mapping[str, Sequence[str]] = {
     DEBUG: ("VERSION", "WARN", "INFO", "ABORT", "TRACE"),
     "NCCL_SOCKET_FAMILY": ("AF_INET", "AF_INET6"),
@@ -69,7 +69,7 @@ _SUBSYSTEMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WrittenSetting:
-    """A name with its value, as written, and where it stands."""
+    """A name with its value, as written, and its place."""
 
     name: str
     value: str
@@ -78,11 +78,11 @@ class WrittenSetting:
 
 @dataclass(frozen=True, slots=True)
 class SettingsSource:
-    """One place with settings, the first of a name first.
+    """A place with settings, the first of each name first.
 
-    `literal`: quotes and spaces belong to what they stand in, as in nccl.conf. `not_understood`: lines that
-    set nothing. `repeated`: names that stand twice with different values. `filled`: names whose value a shell
-    fills in, so that it is not known here.
+    `literal`: quotes and spaces belong to the value, as in nccl.conf. `not_understood`: lines that set
+    nothing. `repeated`: names with several different values. `filled`: names with a value from a shell, which
+    is not known here.
     """
 
     origin: str
@@ -94,13 +94,13 @@ class SettingsSource:
 
 
 def of_environ(data: bytes, origin: str) -> SettingsSource:
-    """Of the bytes of /proc/PID/environ."""
+    """Read the bytes of /proc/PID/environ."""
     pairs = [part.decode("utf-8", "replace").partition("=") for part in data.split(b"\0") if part]
     return _source(origin, [(name, value) for name, equals, value in pairs if equals], literal=False)
 
 
 def of_conf(text: str, origin: str) -> SettingsSource:
-    """Of an nccl.conf as NCCL reads it: whatever stands before the first `=` of a line is the name."""
+    """Read an nccl.conf as NCCL does: the text before the first `=` of a line is the name."""
     pairs, unknown = [], []
     for line in text.replace("\r\n", "\n").split("\n"):
         name, equals, value = line.partition("=")
@@ -137,7 +137,7 @@ def of_shell(text: str, origin: str) -> SettingsSource:
 
 
 def of_yaml(text: str, origin: str) -> SettingsSource | Absent:
-    """Read containers' `env`, mappings and lists of YAML or JSON; Absent for text that is neither."""
+    """Read containers' `env`, mappings and lists of YAML or JSON; Absent for other text."""
     try:
         documents = list(yaml.safe_load_all(text))
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -149,7 +149,7 @@ def of_yaml(text: str, origin: str) -> SettingsSource | Absent:
 
 
 def _in_yaml(documents: Sequence[object]) -> Iterator[tuple[str, str | None]]:
-    """Names with their values, None for one that comes from elsewhere."""
+    """Yield names with their values, None for a value from elsewhere."""
     left, seen = list(documents[::-1]), set[int]()
     while left:
         one = left.pop()
@@ -168,7 +168,7 @@ def _in_yaml(documents: Sequence[object]) -> Iterator[tuple[str, str | None]]:
 
 
 def of_file(data: bytes, name: str) -> SettingsSource | Absent:
-    """Of a file: a copy of an environ, what a shell reads, YAML, or lines of NAME=VALUE as in nccl.conf.
+    """Read a file: a copy of an environ, a shell script, YAML, or lines of NAME=VALUE as in nccl.conf.
 
     Returns Absent for any other file.
     """
@@ -189,7 +189,7 @@ def of_file(data: bytes, name: str) -> SettingsSource | Absent:
 def effective(
     sources: Sequence[SettingsSource],
 ) -> tuple[tuple[WrittenSetting, ...], tuple[WrittenSetting, ...]]:
-    """The settings that count, and those of the same name with another value that do not."""
+    """Return the effective settings, and overridden settings with another value."""
     first: dict[str, WrittenSetting] = {}
     hidden = []
     for source in sources:
@@ -214,19 +214,19 @@ def _source(
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a name is of NCCL, of one of its plugins, or of libfabric, as EFA has it."""
+    """Return whether a name belongs to NCCL, to a plugin of it, or to libfabric, which EFA uses."""
     return NCCL in name or name.startswith(LIBFABRIC)
 
 
 def _words(line: str) -> list[str]:
-    """Split a shell's line; the end of a command is a word too. Raises ValueError: a quote is open."""
+    """Split a shell's line; the end of a command is also a word. Raises ValueError: a quote is open."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
     lexer.whitespace_split = True
     return list(lexer)
 
 
 def _assigned(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """NAME=VALUE among the words of a line; others' names count as little as other words."""
+    """Yield NAME=VALUE among the words of a line; other programs' names are ignored."""
     if len(words) > 2 and words[0] in _NAMING and "=" not in words[1] and NCCL in words[1]:  # noqa: PLR2004
         yield words[1], words[2]
     passed = [part for word in words if (one := _PASSED.fullmatch(word)) for part in one[1].split(",")]
@@ -237,7 +237,7 @@ def _assigned(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def misread(variable: Variable, value: str) -> str:
-    """Say how NCCL reads a value otherwise than it seems to be meant; empty where it does not."""
+    """Say how NCCL misreads a value; empty where it does not."""
     if not value:
         return ""
     if value[0] in _QUOTES or value[-1] in _QUOTES:

@@ -1,1 +1,1 @@
-"""How long a collective takes on a machine."""
+"""Times of collectives on a machine."""

@@ -1,7 +1,7 @@
-"""How long a collective takes on a machine: measured there, else fitted to that, else by references.
+"""Times of collectives: measured on the machine, else fitted to its measurements, else from references.
 
-All stand on one model of NCCL's structure (`model`). What was measured bends it to the machine, at other
-sizes and with other numbers of GPUs too (`fit`); references bend it where nothing was measured.
+All follow a model of NCCL's structure (`model`). Measurements correct it for the machine, also at other sizes
+and numbers of GPUs (`fit`). References correct it where there are no measurements.
 """
 
 import math
@@ -33,14 +33,14 @@ from wirewatch_lab.study.grid import EAGER, GRAPH
 
 HOP_SOURCE = "latency of a hop between nodes: NCCL, src/graph/tuning.cc"
 _TREE_LL, _RING_LL, _SIMPLE = 5.0e-6, 2.7e-6, 14.0e-6
-"""Seconds of a hop: a tree's and a ring's by LL, and by Simple."""
+"""Seconds of a hop: of a tree and of a ring by LL, and by Simple."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainCrossing:
-    """What leaves one GPU for other domains: `share` of the message, after so many hops one after another.
+    """Traffic from a GPU to other domains: `share` of the message, after so many consecutive hops.
 
-    `inside`: the share of the message that is a collective of one domain meanwhile.
+    `inside`: the share of the message that a collective inside the domain handles meanwhile.
     """
 
     share: float
@@ -49,19 +49,19 @@ class DomainCrossing:
 
 
 def crossing(op: str, each: int, domains: int) -> DomainCrossing:
-    """Of `each` ranks in every one of so many domains. Raises KeyError: no collective of nccl-tests."""
+    """Return the traffic of `each` ranks a domain. Raises KeyError: not in nccl-tests."""
     return _CROSSINGS[op](each, domains)
 
 
 def across_seconds(op: str, found: DomainCrossing, size_bytes: float, rate: float) -> float:
-    """Seconds between domains at `rate` bytes per second of each GPU, by the faster of LL and Simple."""
+    """Return seconds between domains at `rate` bytes per second of each GPU, by the faster of LL, Simple."""
     sent = found.share * size_bytes / rate
     short = _TREE_LL if op == probe.ALL_REDUCE else _RING_LL
     return min(found.hops * short + 2 * sent, found.hops * _SIMPLE + sent)
 
 
 def _others(parts: int) -> float:
-    """Return the share of a message that others have: by a ring it crosses each border of domains."""
+    """Return other domains' share of a message: a ring sends it over each border of domains."""
     return (parts - 1) / parts
 
 
@@ -79,7 +79,7 @@ _CROSSINGS: Mapping[str, Callable[[int, int], DomainCrossing]] = {
 
 
 SMALLEST, LARGEST = 8, 8 << 30
-"""Bytes of the messages by which floor and plateau are said."""
+"""Message sizes of floor and plateau, in bytes."""
 UNPROVEN = "unproven on hardware: no machine with RDMA ports was available"
 LAUNCHES = (EAGER, GRAPH)
 
@@ -94,12 +94,12 @@ class EstimateBasis(Enum):
 
 
 _WITHIN = {EstimateBasis.FITTED: 0.15, EstimateBasis.REFERENCE: 0.10, EstimateBasis.DERIVED: 0.30}
-"""By what share estimates may be off; proof/lab/times.md has how far they were where that could be seen."""
+"""Errors of estimates as shares; proof/lab/times.md has measured errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Where the ranks of a collective are: equally many in each of so many NVLink domains."""
+    """The places of a collective's ranks: equally many in each of so many NVLink domains."""
 
     ranks: int
     domains: int = 1
@@ -123,17 +123,17 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """The least that it may take, in seconds."""
+        """Return the least time, in seconds."""
         return self.seconds * max(0.0, 1 - self.within)
 
     @property
     def high(self) -> float:
-        """The most that it may take, in seconds."""
+        """Return the most time, in seconds."""
         return self.seconds * (1 + self.within)
 
 
 class CollectiveTimes:
-    """The times of a machine's collectives; `published`: the tables that take part."""
+    """The times of a machine's collectives; `published`: the published tables to use."""
 
     def __init__(self, machine: AdvisedMachine, published: Sequence[ReferenceCurve] = CURVES) -> None:
         self._machine = machine
@@ -142,12 +142,11 @@ class CollectiveTimes:
     def estimate(
         self, op: str, span: Ranks, size_bytes: float, launch: str = EAGER, *, one_process: bool = False
     ) -> Estimate | Absent:
-        """The time of one operation of so many bytes (nccl-tests' S), launched `eager` or as a `graph`.
+        """Return the time of an operation of so many bytes (nccl-tests' S), launched `eager` or as a `graph`.
 
         `one_process`: a single process launches on all GPUs, as nccl-tests and sweeps do; else each GPU has a
-        process, as in jobs. Below what that launch takes, no eager operation takes less. What was measured
-        here is taken as it was launched. Returns Absent where nothing was measured and nothing is known, with
-        the reason.
+        process, as in jobs. No eager operation takes less than its launch. Local measurements keep the launch
+        of their run. Returns Absent with the reason where nothing was measured and nothing is known.
         """
         wrong = _wrong(op, span, size_bytes, launch)
         if wrong:
@@ -197,7 +196,7 @@ class CollectiveTimes:
     def _by_profile(
         self, network: NetworkProfile, op: str, span: Ranks, size_bytes: float, launch: str
     ) -> Estimate | Absent:
-        """As the machine's network has it, with one node's own busbw inside it."""
+        """Return the time by the machine's network profile, with one node's own busbw inside it."""
         each = span.ranks // span.domains
         most = self.plateau(op, Ranks(each)) if each > 1 else math.inf
         arch = value_or(architecture(self._machine.conditions[0].group.gpus[0].name), "")
@@ -221,17 +220,17 @@ class CollectiveTimes:
         return Estimate(seconds, basis, due.confidence, due.source, remarks, due.within)
 
     def floor(self, op: str, span: Ranks, launch: str = EAGER) -> Estimate | Absent:
-        """The time of the smallest message."""
+        """Return the time of the smallest message."""
         return self.estimate(op, span, SMALLEST, launch)
 
     def plateau(self, op: str, span: Ranks) -> float | Absent:
-        """The busbw in bytes per second of 8 GiB."""
+        """Return the busbw of 8 GiB, in bytes per second."""
         found = self.estimate(op, span, LARGEST)
         return found if isinstance(found, Absent) else factor(op, span.ranks) * LARGEST / found.seconds
 
 
 def _wrong(op: str, span: Ranks, size_bytes: float, launch: str) -> str:
-    """Why there is no such operation, in words; empty where there is."""
+    """Return why such an operation does not exist; empty where it does."""
     if op not in FACTORS:
         return f"{op} is not a collective of nccl-tests"
     if launch not in LAUNCHES or span.ranks < 2 or not 0 < size_bytes < math.inf:  # noqa: PLR2004
@@ -244,7 +243,7 @@ def _wrong(op: str, span: Ranks, size_bytes: float, launch: str) -> str:
 def _joined(
     inside: Estimate | None, across: float, wire: float, share: NetworkShare, least: float
 ) -> Estimate:
-    """Both at once: the slower decides, and the hops between domains come to it; it takes `least` or more."""
+    """Join both at once: the slower decides, plus the hops between domains, at least `least`."""
     within = 0.0 if inside is None else inside.seconds
     seconds = max(max(within, wire) + across - wire, least)
     assumed = (
@@ -259,7 +258,7 @@ def _joined(
 
 @dataclass(frozen=True, slots=True)
 class _TimeQuestion:
-    """One question, as the model has it."""
+    """A question in the model's terms."""
 
     model: CollectiveModel
     conditions: probe.Conditions
@@ -269,7 +268,7 @@ class _TimeQuestion:
     published: tuple[ReferenceCurve, ...]
 
     def by_studies(self, studies: Sequence[evidence.OneStudy]) -> Estimate | Absent:
-        """By what was measured on the machine, else by references."""
+        """Return the time by measurements on the machine, else by references."""
         for one in studies:
             own = one.curve.model.ranks == self.model.ranks
             if own and self._answers(one.curve, any_process=True):
@@ -293,7 +292,7 @@ class _TimeQuestion:
     def by_curves(
         self, curves: Sequence[MeasuredCurve], prior: Correction, doubts: Sequence[str]
     ) -> Estimate:
-        """By the model, bent to what was measured; `prior` where that shows nothing."""
+        """Return the model's time, corrected by measurements; `prior` where these show nothing."""
         correction = fitted(curves, one_process=self.one_process, prior=prior)
         # Whether some of them show how long a launch takes.
         launched = any(not one.graph and one.one_process is self.one_process for one in curves)
@@ -351,7 +350,7 @@ class _TimeQuestion:
         return f"no faster than its launch, {host * 1e6:.1f} us: {source}"
 
     def _pinned(self) -> Estimate | None:
-        """What the operator says of large messages."""
+        """Return the operator's figure for large messages."""
         pins, size = self.conditions.pins, round(self.size_bytes)
         if size < LEAST_BYTES or not {self.model.op, f"{self.model.op}@{size}"} & set(pins):
             return None
@@ -362,7 +361,7 @@ class _TimeQuestion:
         return self._estimate(seconds, EstimateBasis.REFERENCE, found.confidence, found.source, [])
 
     def _answers(self, curve: MeasuredCurve, *, any_process: bool = False) -> bool:
-        """Whether a curve of so many ranks has this size, launched so or where the launch does not matter."""
+        """Return whether a curve of so many ranks has this size, launched alike or regardless of launch."""
         if not curve.spans(self.size_bytes):
             return False
         if curve.graph is self.graph and (any_process or curve.one_process is self.one_process):
@@ -372,11 +371,11 @@ class _TimeQuestion:
         return free and (self.graph or not self._bound(one_process=self.one_process, gpus=gpus))
 
     def _alike(self, curve: MeasuredCurve) -> bool:
-        """Whether a curve ran by the algorithm that NCCL takes here."""
+        """Return whether a curve ran by the algorithm that NCCL takes here."""
         return curve.model.taken(self.size_bytes).algorithm == self.model.taken(self.size_bytes).algorithm
 
     def _bound(self, *, one_process: bool, gpus: float | None = None) -> bool:
-        """Whether the launch takes longer than the GPUs, by the model where their seconds are not given."""
+        """Return whether the launch outlasts the GPUs, by the model where their seconds are not given."""
         host = self.model.host_seconds(self.size_bytes, one_process=one_process)
         return host > (self.model.gpu_seconds(self.size_bytes) if gpus is None else gpus)
 

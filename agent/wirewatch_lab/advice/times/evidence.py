@@ -1,4 +1,4 @@
-"""What is known of a collective's times: curves of studies of the machine itself, and of references."""
+"""Evidence for a collective's times: curves of the machine's own studies, and of references."""
 
 import math
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from wirewatch_lab.study.curve import AUTO, Curve, Study
 from wirewatch_lab.study.grid import GRAPH
 
 _NOT_OF_GPUS = frozenset({"gloo"})
-"""Engines whose times are those of processors."""
+"""Engines that run on processors."""
 _SHORTEST, _LONGEST = 1e-9, 1e6
-"""Seconds; anything outside them in a file is not the time of a collective."""
+"""Shortest and longest plausible times of a collective in a file, in seconds."""
 _A_PROCESS_EACH = frozenset({"distributed"})
 _OURS = frozenset({"nccl", "torch"})
 _OURS_ONCE = 6e-6
-"""Seconds that our worker's Python takes for each operation that it launches, which it marks with an event.
-Chosen so that launches on 2 and on 4 H200 agree; nccl-tests mark all together."""
+"""Seconds of our worker's Python for each launched operation, which it marks with an event. The value makes
+launches on 2 and on 4 H200 agree; nccl-tests mark all operations together."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneReference:
-    """A published curve, how far it is to be trusted, and whether it is of the same wire and ranks."""
+    """A published curve, its confidence, and whether its wire and ranks are the same."""
 
     curve: MeasuredCurve
     confidence: Confidence
@@ -39,7 +39,7 @@ class OneReference:
 
 @dataclass(frozen=True, slots=True)
 class OneStudy:
-    """A curve that was measured on the machine; `doubts`: in what it ran unlike a job here."""
+    """A curve measured on the machine; `doubts`: how its run differs from a job here."""
 
     curve: MeasuredCurve
     spread: float
@@ -47,7 +47,7 @@ class OneStudy:
 
 
 def first_gpus(conditions: Conditions, ranks: int) -> Conditions:
-    """Of the first so many GPUs of a group, with the same wires."""
+    """Return the conditions of the first GPUs of a group, with the same wires."""
     group = conditions.group
     whole = group.whole and ranks == group.ranks
     part = replace(group, gpus=group.gpus[:ranks], links=group.links[:ranks], whole=whole)
@@ -55,7 +55,7 @@ def first_gpus(conditions: Conditions, ranks: int) -> Conditions:
 
 
 def model_of(conditions: Conditions, op: str) -> CollectiveModel | Absent:
-    """The model of a collective of all GPUs of a group. Returns Absent where the wires are not known."""
+    """Return a collective's model for all GPUs of a group. Returns Absent for unknown wires."""
     ranks = conditions.group.ranks
     rail = wire(conditions)
     if isinstance(rail, Absent):
@@ -68,10 +68,10 @@ def model_of(conditions: Conditions, op: str) -> CollectiveModel | Absent:
 
 
 def of_studies(machine: AdvisedMachine, model: CollectiveModel, conditions: Conditions) -> list[OneStudy]:
-    """Curves of the collective on one machine, the nearest in ranks first, then the most trusted.
+    """Return curves of the collective on one machine, the nearest in ranks first, then the most trusted.
 
-    Algorithms and protocols that NCCL did not choose are left out, and buffers that were registered; so are
-    other numbers of ranks that other wires join.
+    Curves with forced algorithms or protocols, or with registered buffers, are left out. So are other numbers
+    of ranks on other wires.
     """
     found: list[tuple[tuple[float, bool], OneStudy]] = []
     for study in machine.measured:
@@ -90,7 +90,7 @@ def of_studies(machine: AdvisedMachine, model: CollectiveModel, conditions: Cond
 
 
 def of_hosts(machine: AdvisedMachine, op: str, ranks: int, hosts: int) -> list[OneStudy]:
-    """What was measured of a collective of so many ranks over so many hosts like this one."""
+    """Return measurements of a collective of so many ranks over so many hosts like this machine."""
     conditions = next(iter(machine.conditions), None)
     model = None if conditions is None else model_of(conditions, op)
     if conditions is None or model is None or isinstance(model, Absent):
@@ -110,7 +110,7 @@ def of_references(
     one_process: bool,
     published: Sequence[ReferenceCurve] = CURVES,
 ) -> list[OneReference]:
-    """Published curves of the collective, the most alike first; of other numbers of ranks too."""
+    """Return published curves of the collective, the most similar first, also for other numbers of ranks."""
     alike = [c for c in published if c.op == model.op and c.kind is model.kind]
     curves = [
         OneReference(
@@ -162,7 +162,7 @@ def _measured(
 
 
 def _points(model: CollectiveModel, conditions: Conditions, algorithm: str) -> OneReference | None:
-    """A reference of busbw.references, which begins where bandwidth does."""
+    """Return a reference of busbw.references, which begins at sizes limited by bandwidth."""
     group = conditions.group
     arch = model.architecture or Absent(Why.MISSING, "not known")
     query = ReferenceQuery(group.kind, algorithm, model.op, arch, model.ranks, model.wire, group.crossing)

@@ -1,7 +1,7 @@
-"""A model beside what was measured: the ratio of both at each size, for other sizes and ranks. Pure.
+"""A model beside measurements: the ratio of both at each size, for other sizes and ranks. Pure.
 
-Times on the GPUs and launches of the host are corrected apart, since they grow by different rules: a launch
-by one process with the number of GPUs, a step with that of ranks.
+GPU times and host launches are corrected separately, since they grow by different rules. A launch by one
+process grows with the number of GPUs, a step with the number of ranks.
 """
 
 import bisect
@@ -15,23 +15,23 @@ from wirewatch.core.probe import KIB
 from wirewatch_lab.advice.times.model import CollectiveModel
 
 SMALL = 64 * KIB
-"""Up to here a message shows latency: the host's of its launch, or that of the steps."""
+"""Up to this size a message shows latency, of the host's launch or of the steps."""
 _AHEAD = 1.15
-"""So much longer than its launch must an operation take, for its time to be that of the GPUs."""
+"""An operation must take this many times its launch for its time to be the GPUs' own."""
 _LEAST = 0.2
-"""Of the model's time, whatever a few small messages showed."""
+"""Least share of the model's time, whatever a few small messages show."""
 NEAR = 8.0
-"""Sizes no more than this factor apart show all that is between them."""
+"""Sizes within this factor of each other show all sizes between them."""
 _SAME = 1.01
 """Sizes nearer than this are one size: shares of ranks are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCurve:
-    """Sizes with seconds of one collective, the smallest first, as it ran.
+    """Sizes with seconds of a collective, the smallest first, as it ran.
 
-    `graph`: in CUDA graphs. `one_process`: a single process launched on all GPUs. `once`: seconds of each
-    launched operation that are the measuring program's own, whatever the number of GPUs.
+    `graph`: in CUDA graphs. `one_process`: a single process launched on all GPUs. `once`: seconds that the
+    measuring program adds to each launched operation, for any number of GPUs.
     """
 
     model: CollectiveModel
@@ -42,11 +42,11 @@ class MeasuredCurve:
     once: float = 0.0
 
     def host_seconds(self, size_bytes: float, level: float = 1.0) -> float:
-        """Of the launches, by the model."""
+        """Return the model's seconds of the launches."""
         return self.model.host_seconds(size_bytes, one_process=self.one_process, level=level)
 
     def spans(self, size_bytes: float) -> bool:
-        """Whether a size was measured, or two around it that are near each other."""
+        """Return whether a size was measured, or two close sizes around it."""
         held = [size for size, _ in self.sizes]
         place = bisect.bisect_left(held, size_bytes / _SAME)
         if place < len(held) and held[place] <= size_bytes * _SAME:
@@ -54,32 +54,32 @@ class MeasuredCurve:
         return 0 < place < len(held) and held[place] <= NEAR * held[place - 1]
 
     def apart(self, size_bytes: float) -> float:
-        """How far a size is from those of the curve, in logarithms; 0 between its smallest and largest."""
+        """Return a size's distance from the curve's, in logarithms; 0 between its smallest and largest."""
         low, high = self.sizes[0][0], self.sizes[-1][0]
         return max(math.log(low / size_bytes), math.log(size_bytes / high), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class TabledModel(CollectiveModel):
-    """A collective of which a table is known: its time on the GPUs is the table's at every size.
+    """A collective with a table, which gives its time on the GPUs at every size.
 
-    `table`: of the same collective, wire and ranks; between its sizes and beyond them it is bent as the
-    structure is. What runs by which protocol, and launches, are the structure's.
+    `table`: of the same collective, wire and ranks; between and beyond its sizes it follows the structure's
+    shape. The structure gives launches, and the protocol of each size.
     """
 
     table: MeasuredCurve | None = None
 
     def gpu_seconds(self, size_bytes: float) -> float:
-        """As the table has it, or the structure where there is none."""
+        """Return the table's time, or the structure's without a table."""
         if self.table is None:
             return CollectiveModel.gpu_seconds(self, size_bytes)
         return along(self.table, size_bytes)
 
 
 def tabled(model: CollectiveModel, curves: Sequence[MeasuredCurve]) -> TabledModel | None:
-    """The model with the times on the GPUs of curves of the same wire and ranks, the first before later.
+    """Return the model with GPU times from curves of the same wire and ranks, the first before later curves.
 
-    Returns None where they have none, or where NVLS may run, of which they say nothing.
+    Returns None without such times, or where NVLS may run, which the curves do not cover.
     """
     points: dict[int, float] = {}
     for one in sorted(curves, key=lambda curve: not curve.graph):
@@ -94,13 +94,13 @@ def tabled(model: CollectiveModel, curves: Sequence[MeasuredCurve]) -> TabledMod
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What bends a model: `start` seconds more on the GPUs, then a factor at each size in bytes, `gpu`.
+    """Corrections of a model: `start` seconds more on the GPUs, then a factor at each size in bytes, `gpu`.
 
-    Beyond these sizes the nearest factor holds. `nvls`: of what runs by NVLS, which is another model. `host`:
-    factor of a launch's time, `once`: seconds beside it where one process launches. What small messages take
-    more than the model says is added, not multiplied: gaps between kernels do not grow with the ranks. But
-    one process launches the graphs of all GPUs one after the other, and the first waits for the last in its
-    first operation: `launched` is of how many GPUs `start` was seen so, 0 where it was not.
+    Beyond these sizes the nearest factor holds. `nvls`: factors for NVLS, which is another model. `host`:
+    factor of a launch's time, `once`: seconds beside it where one process launches. The extra time of small
+    messages is added, not multiplied, since gaps between kernels do not grow with the ranks. But one process
+    launches the graphs of all GPUs in turn, and the first GPU waits for the last in its first operation.
+    `launched`: number of GPUs with which `start` was seen so, 0 where it was not.
     """
 
     gpu: tuple[tuple[float, float], ...] = ()
@@ -111,7 +111,7 @@ class Correction:
     launched: int = 0
 
     def seconds(self, model: CollectiveModel, size_bytes: float, *, graph: bool, one_process: bool) -> float:
-        """The time of one operation."""
+        """Return the time of an operation."""
         if graph:
             return self.gpu_seconds(model, size_bytes, one_process=one_process)
         # Launched one by one, kernels lack the gaps of a graph: of 2 MiB, 16 in a row of a job, each took
@@ -122,12 +122,12 @@ class Correction:
         return max(gpu, once + launches)
 
     def gpu_seconds(self, model: CollectiveModel, size_bytes: float, *, one_process: bool = False) -> float:
-        """The time on the GPUs; `one_process`: of graphs that one process launches."""
+        """Return the time on the GPUs; `one_process`: a single process launches the graphs."""
         ratios = self.nvls if model.taken(size_bytes).algorithm == NVLS else self.gpu
         return self.bare(model, size_bytes, one_process=one_process) * _between(model, ratios, size_bytes)
 
     def bare(self, model: CollectiveModel, size_bytes: float, *, one_process: bool = False) -> float:
-        """The time on the GPUs before a factor."""
+        """Return the time on the GPUs before a factor."""
         plain = model.gpu_seconds(size_bytes)
         later = (model.ranks - 1) / (self.launched - 1) if one_process and self.launched > 1 else 1.0
         return max(plain + self.start * later, _LEAST * plain)
@@ -136,10 +136,10 @@ class Correction:
 def fitted(
     curves: Sequence[MeasuredCurve], *, one_process: bool, prior: Correction | None = None
 ) -> Correction:
-    """What the curves say of their models, the first ones before later ones at the same sizes.
+    """Return the corrections from curves and models; at equal sizes first curves precede later curves.
 
-    `curves`: of one collective; of any numbers of ranks. `one_process`: of launches like these. `prior`: what
-    holds of small messages and of launches where the curves show nothing of them.
+    `curves`: of one collective, of any numbers of ranks. `one_process`: of such launches. `prior`: correction
+    of small messages and launches where the curves show nothing about them.
     """
     before = prior or Correction()
     ordered = sorted(curves, key=lambda curve: not curve.graph)
@@ -174,7 +174,7 @@ def fitted(
 
 
 def _on_gpus(curve: MeasuredCurve) -> Iterable[Point]:
-    """Those times that are the GPUs', not the host's."""
+    """Return the times that show the GPUs, not the host."""
     if curve.graph:
         return curve.sizes
     level = _level(curve) or 1.0
@@ -186,13 +186,13 @@ def _on_gpus(curve: MeasuredCurve) -> Iterable[Point]:
 
 
 def _more(curve: MeasuredCurve) -> float | None:
-    """What small messages took more than the model says; None where none shows the time on the GPUs."""
+    """Return small messages' extra time over the model; None where none shows the time on the GPUs."""
     small = [seconds - curve.model.gpu_seconds(size) for size, seconds in _on_gpus(curve) if size <= SMALL]
     return median(small) if small else None
 
 
 def _level(curve: MeasuredCurve) -> float | None:
-    """The small messages' times over the model's launches; None where no small one was measured."""
+    """Return the ratio of small messages' times to the model's launches; None without any measured."""
     small = [
         max(seconds - curve.once, _LEAST * seconds) / curve.host_seconds(size)
         for size, seconds in curve.sizes
@@ -202,9 +202,9 @@ def _level(curve: MeasuredCurve) -> float | None:
 
 
 def _host(curve: MeasuredCurve, correction: Correction) -> float | None:
-    """How long a launch took, over the model's; None where no small message shows it.
+    """Return the ratio of a launch's time to the model's; None where no small message shows it.
 
-    Where small messages took what the GPUs need, a launch took no longer, and perhaps less.
+    Where small messages took the GPUs' time, this is an upper bound of the launch.
     """
     level = _level(curve)
     if level is None:
@@ -216,7 +216,7 @@ def _host(curve: MeasuredCurve, correction: Correction) -> float | None:
 
 
 def along(curve: MeasuredCurve, size_bytes: float) -> float:
-    """The time of a size by the curve itself: exact where it was measured, else bent as the model is."""
+    """Return the time of a size by the curve: exact where measured, else with the model's shape."""
     ratios = [(size, seconds / _whole(curve, size)) for size, seconds in curve.sizes]
     return _whole(curve, size_bytes) * _between(curve.model, ratios, size_bytes)
 
@@ -228,9 +228,9 @@ def _whole(curve: MeasuredCurve, size_bytes: float) -> float:
 
 
 def _between(model: CollectiveModel, ratios: Sequence[tuple[float, float]], size_bytes: float) -> float:
-    """The ratio at a size by those around it; beyond them the nearest holds.
+    """Return the ratio at a size from its neighbours; beyond them the nearest holds.
 
-    Between sizes that are far apart it goes from latency's to bandwidth's as the model's time does.
+    Between distant sizes it moves from latency's to bandwidth's ratio with the model's time.
     """
     if not ratios:
         return 1.0

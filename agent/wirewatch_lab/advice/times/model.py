@@ -1,17 +1,17 @@
-"""How long a collective takes inside one node, by its structure: steps, protocols, launches. Pure.
+"""Times of collectives inside one node by their structure: steps, protocols, launches. Pure.
 
-NCCL's tuner (src/graph/tuning.cc and its cost of each algorithm and protocol, 2.28 to 2.30) decides what
-runs: its own latencies and bandwidths reproduce what its logs name, of 8 H200 for instance Ring throughout,
-LL up to 2 MiB, LL128 from 4 to 32 MiB, Simple from 64 MiB. How long that takes follows from few figures:
+NCCL's tuner decides which algorithm runs (src/graph/tuning.cc and its cost of each algorithm and protocol,
+2.28 to 2.30). Its own latencies and bandwidths reproduce its logs. On 8 H200 they give Ring throughout: LL up
+to 2 MiB, LL128 from 4 to 32 MiB, Simple from 64 MiB. A few figures give its time:
 
     time on the GPUs = base + steps x hop + (steps + tail) x size / ranks / rate
 
-`base` and `hop` by protocol; `rate` is a share of the wire. A ring of so many steps has one pass more, in
-which a GPU takes in the last piece and sends nothing; of it the share `tail` counts, less for large
-messages. That is why two GPUs reach less of the wire than eight. Launched one by one, an operation takes no
-less time than its launch takes the host.
+`base` and `hop` by protocol; `rate` is a share of the wire. A ring has one further pass, in which a GPU
+receives the last piece and sends nothing. The share `tail` of it counts, less for large messages. Therefore
+two GPUs reach less of the wire than eight. A separately launched operation takes at least as long as its
+launch on the host.
 
-The figures are those with which busbw.curves is reproduced; proof/lab/times.md says how well.
+These figures reproduce busbw.curves; proof/lab/times.md says how well.
 """
 
 import math
@@ -30,7 +30,7 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds of a protocol: once, and of each step."""
+    """Seconds of a protocol: its start, and each step."""
 
     base: float
     hop: float
@@ -39,58 +39,59 @@ class Latency:
 _TUNED: Mapping[str, Latency] = {
     LL: Latency(6.6e-6, 0.6e-6), LL128: Latency(14.0e-6, 1.9e-6), SIMPLE: Latency(8.4e-6, 3.4e-6),
 }  # fmt: skip
-"""By which NCCL chooses, Ring over NVLink; they are not what it then takes."""
+"""Latencies by which NCCL chooses, Ring over NVLink; its real latencies differ."""
 _TUNED_PCIE: Mapping[str, float] = {LL: 1.0e-6, LL128: 2.5e-6, SIMPLE: 5.7e-6}
-"""A step of Ring over PCIe, by which NCCL chooses."""
+"""Seconds of a Ring step over PCIe, by which NCCL chooses."""
 _TUNED_SHARE = 360 / 478.1
 """Share of the wire that NCCL's search gives a ring: 24 channels of 15 GB/s on Hopper."""
 _TUNED_LL: Mapping[str, float] = {"Volta": 39e9, "Ampere": 87.7e9, "Hopper": 141e9, "Blackwell": 282e9}
-"""The most that NCCL credits LL with on one node, busbw in bytes per second."""
+"""The highest busbw that NCCL assumes for LL on one node, in bytes per second."""
 _TUNED_NVLS = Latency(25e-6, 0.0)
 _TOOK: Mapping[str, Latency] = {
     LL: Latency(4.7e-6, 1.02e-6), LL128: Latency(13.9e-6, 1.7e-6), SIMPLE: Latency(22.2e-6, 0.94e-6),
 }  # fmt: skip
-"""What they took over NVLink, on 2 and 8 H200 and 4 H100."""
+"""Measured latencies over NVLink, on 2 and 8 H200 and 4 H100."""
 _PASSING, _TOOK_PASSING = frozenset({ALL_GATHER, REDUCE_SCATTER}), Latency(4.3e-6, 1.7e-6)
-"""LL where the ring only gathers or scatters: 6.0 us on 2 H200, 9.7 on 4."""
+"""LL latency where the ring only gathers or scatters: 6.0 us on 2 H200, 9.7 on 4."""
 _LL_GROWS, _LL_GROWS_FROM, _LL_DOUBLINGS = 0.013e-6, 8, 15
-"""A step of LL takes longer for each doubling of the message, from 8 B to 256 KiB: 2 and 4 H200."""
+"""Extra seconds of an LL step for each doubling of the message, from 8 B to 256 KiB: 2 and 4 H200."""
 _LL_OPENS = 0.22e-6
 """Seconds for each doubling of the channels that LL opens: 2 and 4 H200."""
 _LL_RATE = 1.42
-"""What LL reached of `_TUNED_LL` once its channels were open: 200 GB/s on 2 and 4 H200."""
+"""Ratio of LL's reached rate to `_TUNED_LL` with its channels open: 200 GB/s on 2 and 4 H200."""
 _LL_CHANNEL = 30e9
-"""Bytes per second of one channel of LL; NCCL takes another for each 32 KiB."""
+"""Bytes per second of an LL channel; NCCL adds a channel for each 32 KiB."""
 _CHANNEL, _CHANNELS = 32 * KIB, 24
 SHARES: Mapping[WireKind, float] = {WireKind.PCIE: 0.85}
 """Share of the wire that Simple reaches, where it is not `SHARE`: 4 RTX 4090 on one host bridge."""
 SHARE = 0.767
 _LL128_SHARE = 120 / 128
 _PAIRWISE_SHARE = 0.7
-"""8 H200, alltoall from 64 MiB to 4 GiB."""
+"""Share of the wire in alltoall: 8 H200, from 64 MiB to 4 GiB."""
 _PAIRWISE = 38e-6
 _PAIRWISE_LL = 16 * KIB
 """Bytes up to which NCCL sends between two ranks by LL (src/enqueue.cc)."""
 _SIMPLE_PAIR = 5.0e-6
-"""Seconds that Simple starts earlier between two GPUs, where no piece is passed on: 2 H200."""
+"""Seconds that Simple saves between two GPUs, which pass no piece on: 2 H200."""
 _TAIL, _TAIL_BENDS, _TAIL_FROM = 0.49, 0.26, 128 * MIB
-"""The same for all messages up to the last, and of all collectives; then less and less."""
+"""Share of the last pass, equal for all collectives, up to `_TAIL_FROM`; above that it falls."""
 _NVLS_TOOK, _NVLS_SHARE = 55e-6, 0.56
-"""Each GPU sends its message once, and the switch adds up: 251 GB/s on 4 H100, 266 on 6."""
+"""Seconds and share of NVLS: each GPU sends its message once, and the switch adds up. It gives 251 GB/s on 4
+H100, 266 on 6."""
 _HOST: Mapping[str, float] = {ALL_REDUCE: 5.75e-6, ALL_GATHER: 4.2e-6, REDUCE_SCATTER: 5.35e-6}
-"""Of one launch by nccl-tests, on the host of 4 H100; that of 8 H200 took 6."""
+"""Seconds of a launch by nccl-tests, on the host of 4 H100; the host of 8 H200 took 6 us."""
 _HOST_OTHER, _HOST_PAIRWISE = 4.8e-6, 8.5e-6
 _HOST_DOUBLING, _HOST_FROM, _HOST_DOUBLINGS = 0.15e-6, 4 * KIB, 7
-"""A launch with more channels takes longer: for each doubling of the message from 4 KiB to 512 KiB, 0.17 us
-on the host of 4 H100, 0.09 on that of 4 H200."""
+"""Extra seconds of a launch with more channels, for each doubling of the message from 4 KiB to 512 KiB. It
+was 0.17 us on the host of 4 H100, 0.09 on the host of 4 H200."""
 _HOST_JOB = next(c for c in CURVES if c.launch == "eager" and not c.one_process)
 HOST_JOB, HOST_JOB_SOURCE = _HOST_JOB.sizes[0][1], _HOST_JOB.source
-"""Seconds of one operation of torch.distributed in a job that gives each GPU a process."""
+"""Seconds of a torch.distributed operation in a job with a process for each GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class NcclChoice:
-    """What NCCL runs: its algorithm and protocol by the names in its log."""
+    """NCCL's choice: algorithm and protocol by the names in its log."""
 
     algorithm: str
     protocol: str
@@ -101,7 +102,7 @@ class NcclChoice:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveModel:
-    """One collective of so many GPUs of one node.
+    """A collective of so many GPUs of one node.
 
     `wire`: bytes per second of one GPU each way. `nvls`: the tuner may take NVLS here. Sizes are nccl-tests'.
     """
@@ -114,15 +115,15 @@ class CollectiveModel:
     nvls: bool = False
 
     def taken(self, size_bytes: float) -> NcclChoice:
-        """What NCCL's tuner chooses for a size."""
+        """Return the choice of NCCL's tuner for a size."""
         return _taken(self, size_bytes)
 
     def gpu_seconds(self, size_bytes: float) -> float:
-        """From the first step to the last, as operations of one CUDA graph take."""
+        """Return seconds from the first step to the last, as for operations of one CUDA graph."""
         return self._start(size_bytes) + self._moving(size_bytes)
 
     def latency_share(self, size_bytes: float) -> float:
-        """The part of that time which does not grow with the message."""
+        """Return the share of that time that does not grow with the message."""
         return self._start(size_bytes) / self.gpu_seconds(size_bytes)
 
     def _start(self, size_bytes: float) -> float:
@@ -139,7 +140,7 @@ class CollectiveModel:
         return took.base - earlier + self.steps * (took.hop + self._farther(taken.protocol))
 
     def _ll_start(self, size_bytes: float) -> float:
-        """Of LL, whose steps and channels cost more for larger messages."""
+        """Return the start of LL, whose steps and channels cost more for larger messages."""
         took = _TOOK_PASSING if self.op in _PASSING else _TOOK[LL]
         doublings = min(math.log2(max(size_bytes / _LL_GROWS_FROM, 1.0)), _LL_DOUBLINGS)
         step = took.hop + _LL_GROWS * doublings + self._farther(LL)
@@ -159,10 +160,10 @@ class CollectiveModel:
         return self._passes(size_bytes) * size_bytes / self.ranks / rate
 
     def host_seconds(self, size_bytes: float, *, one_process: bool, level: float = 1.0) -> float:
-        """Of the launches of one operation, where no graph spares them.
+        """Return seconds of an operation's launches, where no graph avoids them.
 
-        `level`: by what factor this host takes longer to launch a small one; what a larger one takes more
-        does not grow with it.
+        `level`: this host's factor for a small launch; the extra time of a larger launch does not scale with
+        it.
         """
         if not one_process:
             return level * HOST_JOB
@@ -171,22 +172,22 @@ class CollectiveModel:
         return self.ranks * (level * each + _HOST_DOUBLING * min(doublings, _HOST_DOUBLINGS))
 
     def host_source(self, *, one_process: bool) -> str:
-        """Where the time of a launch is from."""
+        """Return the source of the launch time."""
         return H100_4 if one_process else HOST_JOB_SOURCE
 
     @property
     def steps(self) -> int:
-        """Of a ring; of the chain of broadcast and reduce NCCL counts the ranks."""
+        """Return the steps of a ring; for the chain of broadcast and reduce, NCCL counts the ranks."""
         if self.op == ALL_REDUCE:
             return 2 * (self.ranks - 1)
         return self.ranks if self.op in {BROADCAST, REDUCE} else self.ranks - 1
 
     def protocols(self) -> tuple[str, ...]:
-        """NCCL trusts LL128 over NVLink alone."""
+        """Return the usable protocols: NCCL trusts LL128 only over NVLink."""
         return (LL, SIMPLE) if self.kind is WireKind.PCIE else (LL, LL128, SIMPLE)
 
     def cost(self, protocol: str, size_bytes: float) -> float:
-        """NCCL's own estimate."""
+        """Return NCCL's own estimate."""
         most = _TUNED_SHARE * self.wire
         rate = {LL: min(most / 2, self._tuned_ll), LL128: 0.92 * most, SIMPLE: most}[protocol]
         tuned = _TUNED[protocol]
@@ -194,7 +195,7 @@ class CollectiveModel:
         return tuned.base + self.steps * hop + size_bytes * self.steps / self.ranks / rate
 
     def _farther(self, protocol: str) -> float:
-        """By how much a step over PCIe takes longer, as NCCL has it."""
+        """Return NCCL's extra time of a step over PCIe."""
         return _TUNED_PCIE[protocol] - _TUNED[protocol].hop if self.kind is WireKind.PCIE else 0.0
 
     @property
@@ -202,7 +203,7 @@ class CollectiveModel:
         return _TUNED_LL.get(self.architecture, _TUNED_LL["Ampere"])
 
     def _ll(self, size_bytes: float) -> float:
-        """LL sends eight bytes for four: its rate is that of all channels, or of the few that NCCL takes."""
+        """Return LL's transfer time: LL sends eight bytes for four, over all channels or NCCL's few."""
         channels = _channels(size_bytes)
         rate, piece = self._ll_rate, size_bytes / self.ranks
         one = min(_LL_CHANNEL, rate)
@@ -212,7 +213,7 @@ class CollectiveModel:
         return self.steps + _TAIL * math.pow(max(size_bytes / _TAIL_FROM, 1.0), -_TAIL_BENDS)
 
     def _short(self, size_bytes: float) -> bool:
-        """Whether sends and receives go by LL, which is taken to be as quick as in a ring."""
+        """Return whether sends and receives use LL, assumed as fast as in a ring."""
         return self._sent(size_bytes) <= _PAIRWISE_LL * (1 if self.op == SENDRECV else self.ranks - 1)
 
     @property
@@ -220,7 +221,7 @@ class CollectiveModel:
         return min(_LL_RATE * self._tuned_ll, SHARES.get(self.kind, SHARE) * self.wire / 2)
 
     def _sent(self, size_bytes: float) -> float:
-        """Bytes over the busiest GPU's wire."""
+        """Return bytes over the busiest GPU's wire."""
         return size_bytes if self.op == SENDRECV else size_bytes * (self.ranks - 1) / self.ranks
 
 
@@ -236,5 +237,5 @@ def _taken(model: CollectiveModel, size_bytes: float) -> NcclChoice:
 
 
 def _channels(size_bytes: float) -> float:
-    """How many LL takes."""
+    """Return the number of channels that LL takes."""
     return min(max(size_bytes / _CHANNEL, 1.0), _CHANNELS)

@@ -47,7 +47,7 @@ class ModelName(click.Choice[str]):
 
 
 def refused(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return an option that is refused in words: a layout with it cannot be costed."""
+    """Return an option that is refused with a message: no cost is known for a layout with it."""
 
     def refuse(_context: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -62,7 +62,7 @@ EXPERTS_OR_CONTEXT = (
     refused("ep", "expert parallelism (all-to-alls of unevenly chosen experts)"),
     refused("cp", "context parallelism (keys and values passed round a ring)"),
 )
-"""Kinds of parallelism that no cost here is right for."""
+"""Kinds of parallelism that the costs here do not cover."""
 
 
 def options(
@@ -79,18 +79,18 @@ def options(
 
 
 def compared(least: float, most: float) -> str:
-    """Return a difference between two shares in words, or that it is not decided."""
+    """Return the difference between two shares in words, or that it is undecided."""
     if least <= 0 <= most:
         return "the same" if least == most else f"not decided: {between(least, most)}"
     return f"{shares(*sorted((abs(least), abs(most))))} {'more' if least > 0 else 'less'}"
 
 
 def between(least: float, most: float) -> str:
-    """Return two shares on both sides of 0."""
+    """Return two shares on opposite sides of 0."""
     return f"between {round(least * 100):+d} and {round(most * 100):+d} %"
 
 
 def shares(least: float, most: float) -> str:
-    """Return two shares, one where they look alike."""
+    """Return two shares, or a single share where both look alike."""
     ends = dict.fromkeys(f"{one * 100:.0f}" for one in (least, most))
     return f"{' to '.join(ends)} %"

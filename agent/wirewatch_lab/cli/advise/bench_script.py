@@ -26,7 +26,7 @@ OF_SLURM = ("partition", "account", "mpi")
 LONGEST = 365 * 86400
 RESULTS, POD_RESULTS = "nccl-tests", "/tmp/nccl-tests"  # noqa: S108  # nosec B108 - in the pod's own /tmp
 IMAGE = "nccl-tests:latest"
-"""To be replaced by the site's own."""
+"""Placeholder that the site replaces by its own image."""
 
 
 @click.command(
@@ -107,7 +107,7 @@ def bench_script(
 
 MIB = 1 << 20
 SOURCE_SIZES = (104857, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-"""0.1 to 256 MB of the source, which counts 2^20 bytes as one."""
+"""The source's sizes, 0.1 to 256 MB, with 1 MB as 2^20 bytes."""
 SWEEP = tuple(8 << power for power in range(31))
 """8 B to 8 GiB, by factors of two."""
 TEMPLATES = {"slurm": "slurm.sh", "mpijob": "mpijob.yaml"}
@@ -121,10 +121,13 @@ class BenchScriptError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BenchScript:
-    """What is to be run, and how. Texts may be anything printable; empty for none.
+    """The requested script: nccl-tests, nodes and launcher.
+
+    Texts may hold any printable characters; empty means none.
 
     `ranges`: first and last size in bytes, and the factor between, as nccl-tests take them. `tests`: the
-    folder of their programs. `alone`, `pairs`: measure every node, and neighbours, before all together.
+    folder of the nccl-tests programs. `alone`, `pairs`: measure every node, and neighbours, before all
+    together.
     """
 
     launcher: Launcher
@@ -147,7 +150,7 @@ class BenchScript:
 
     @property
     def time(self) -> str:
-        """The limit as Slurm has it."""
+        """Return the time limit in Slurm's format."""
         minutes, seconds = divmod(self.seconds, 60)
         hours, minutes = divmod(minutes, 60)
         return f"{hours}:{minutes:02d}:{seconds:02d}"
@@ -174,10 +177,10 @@ DOCUMENTS: dict[str, TypeAdapter[Any]] = {"wirewatch.advise-bench-script.1": BEN
 
 
 def render(wanted: BenchScript) -> str:
-    """The script, or the manifests.
+    """Return the script, or the Kubernetes manifests.
 
-    Raises BenchScriptError: a text with a line end or another character that is not printable, or a name that
-    Kubernetes does not take; pairs of one node, or one GPU in all.
+    Raises BenchScriptError: a text has a line end or unprintable character, or Kubernetes refuses a name. It
+    is also raised for pairs of one node, or for one GPU in all.
     """
     for name, value in asdict(wanted).items():
         if isinstance(value, str) and not value.isprintable():
@@ -199,7 +202,7 @@ def render(wanted: BenchScript) -> str:
 
 
 def document(at: float, wanted: BenchScript) -> BenchScriptDocument:
-    """The script with its use; `at` in Unix seconds. Raises BenchScriptError: as `render`."""
+    """Return the script with its use; `at` in Unix seconds. Raises BenchScriptError: as `render`."""
     if wanted.launcher == "slurm":
         submit, read = "sbatch FILE", f"wirewatch parse {quoted(wanted.results)}/JOB.0/all.OPERATION.txt"
     else:

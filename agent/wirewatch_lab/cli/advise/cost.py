@@ -1,4 +1,4 @@
-"""`wirewatch advise cost`: what collectives cost here, and what they make of a token or a training step."""
+"""`wirewatch advise cost`: what collectives cost here, for each token or training step."""
 
 import math
 import time
@@ -49,13 +49,13 @@ MOST_NODES, MOST_TOKENS, MOST_LAYERS, MOST_HIDDEN = 4096, 1 << 30, 10_000, 1 << 
 BAR = 40
 """Characters of the longest bar of the cliff."""
 FEW, MANY = 3, 6
-"""Rows of a first answer where there are two tables, and one."""
+"""Rows of a first answer: with two tables, and with a single table."""
 MODEL = "give --model, or --layers, --hidden and --parameters"
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The options that say which model it is."""
+    """The options that choose the model."""
 
     name: str | None
     layers: int | None
@@ -214,7 +214,7 @@ def _question(shape: ModelShape | None, given: Mapping[str, Any], machine: Advis
 
 
 def _span(ranks: int, gpus: int, nodes: int) -> Ranks:
-    """Spread ranks over the fewest machines. Raises UsageError: they are too few, or cannot share equally."""
+    """Spread ranks over the fewest machines. Raises UsageError: too few machines, or unequal shares."""
     domains = -(-ranks // gpus)
     if domains > nodes:
         raise click.UsageError(f"{ranks} GPUs are more than {nodes} x {gpus} = {nodes * gpus}: see --nodes")
@@ -235,7 +235,7 @@ def _draw(made: document.CostDocument, path: Path) -> None:
 
 
 def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) -> str:
-    """Return the answer for people, a sentence first; `collectives`: with times and algorithms by size."""
+    """Return the answer, first as a sentence. `collectives`: with times and algorithms by size."""
     serving, training = made.serving, made.training
     rows = serving.decode if serving else ()
     row = next((one for one in rows if serving and (one.tp, one.pp) == (serving.tp, serving.pp)), None)
@@ -261,7 +261,7 @@ def cost_text(made: document.CostDocument, *, collectives: bool, explain: bool) 
 
 
 def _gains(made: document.CostDocument, one: document.ServingCost, stops: int) -> str:
-    """Return where decode stops gaining by TP, as far as the errors of its times let that be decided."""
+    """Return the TP degree where decode stops gaining, as far as the errors of its times allow."""
     steps = {row.tp: found for row, found in _judged(one) if row.pp == 1 and row.fits is not False}
     known = {tp: found for tp, found in steps.items() if found.step is not None}
     if len(known) == 1:
@@ -285,7 +285,7 @@ def _gains(made: document.CostDocument, one: document.ServingCost, stops: int) -
 
 
 def _stages(one: document.ServingCost) -> str:
-    """Return how stages on several machines compare with the widest TP over as many GPUs, empty without."""
+    """Compare stages on several machines with the widest TP over as many GPUs; empty without stages."""
     staged = [(row, found) for row, found in _judged(one) if row.pp > 1 and found.step is not None]
     if not staged:
         return ""
@@ -305,7 +305,7 @@ def _judged(one: document.ServingCost) -> Iterator[tuple[document.PassRow, docum
 
 
 def _saves(one: document.LaunchCost, other: document.LaunchCost) -> tuple[float, float]:
-    """Return by what share of one step another is shorter, at least and at most."""
+    """Return the share by which the other step is shorter, at least and at most."""
     first, second = one.step or math.inf, other.step or math.inf
     off = (one.error or 0.0) + (other.error or 0.0)
     return (first - second - off) / first, (first - second + off) / first
@@ -318,7 +318,7 @@ def _first(rows: Sequence[document.PassRow], most: int, *, explain: bool) -> Seq
 
 
 def _decoded(row: document.PassRow) -> tuple[str, ...]:
-    """Return a TP degree of decode as cells."""
+    """Return the cells of a decode row of one TP degree."""
     fits = "" if row.fits is not False else " (too much)"
     return (
         str(row.tp) if row.pp == 1 else f"{row.tp} x PP {row.pp}", f"{row.held / GB:.1f}{fits}",
@@ -327,7 +327,7 @@ def _decoded(row: document.PassRow) -> tuple[str, ...]:
 
 
 def _filled(row: document.PassRow) -> tuple[str, ...]:
-    """Return a TP degree of prefill as cells."""
+    """Return the cells of a prefill row of one TP degree."""
     return str(row.tp), _size(row.message_bytes), _reductions(row), *_cells(row)
 
 
@@ -336,7 +336,7 @@ def _reductions(row: document.PassRow) -> str:
 
 
 def _cells(row: document.PassRow) -> tuple[str, ...]:
-    """Return eager and graph, where both are known and differ."""
+    """Return the eager and graph times, where both are known and differ."""
     each = [one.collective.seconds if one.collective else None for one in row.launches]
     return (
         _pair(each, MICRO, 1),
@@ -403,7 +403,7 @@ def _us(seconds: float | None) -> str:
 
 
 def _unknown(found: Sequence[document.EstimatedCollective]) -> dict[str, list[str]]:
-    """Return the reasons, each with the collectives whose time is not known for it."""
+    """Return the reasons for unknown times, each with its collectives."""
     unknown = (one for one in found if one.why and one.launch == EAGER)
     return grouped((one.why, f"{one.op} {_size(one.size_bytes)}") for one in unknown)
 
@@ -426,7 +426,7 @@ def _moved(row: document.AlgorithmRow) -> tuple[str, ...]:
 
 
 def _on_the_links(made: document.CostDocument) -> tuple[float, float]:
-    """Return the highest busbw by NVLS, and what it is on the links; zeros where NVLS does not run."""
+    """Return the highest NVLS busbw and the matching rate on the links; zeros where NVLS does not run."""
     reduced = [row for row in made.algorithms if row.op == ALL_REDUCE and row.traffic.nccl]
     nvls = {row.ranks for row in reduced if row.traffic.algorithm == NVLS}
     timed = [one for one in made.times if one.op == ALL_REDUCE and one.ranks in nvls]
@@ -435,7 +435,7 @@ def _on_the_links(made: document.CostDocument) -> tuple[float, float]:
 
 
 def _sources(made: document.CostDocument, *, collectives: bool) -> list[str]:
-    """Return what the times stand on, each source once."""
+    """Return the sources of the times, each once."""
     used = list(made.times) if collectives else []
     if made.serving is not None:
         rows = (*made.serving.decode, *made.serving.prefill)
@@ -445,7 +445,7 @@ def _sources(made: document.CostDocument, *, collectives: bool) -> list[str]:
 
 
 def _size(size: float) -> str:
-    """Return a size in powers of 1024 where that is whole, else of 1000."""
+    """Return a size in powers of 1024 where the number is whole, else in powers of 1000."""
     whole = round(size)
     if whole % 1000 == 0 and whole % 1024:
         return _bytes(whole)

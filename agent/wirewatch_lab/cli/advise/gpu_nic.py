@@ -38,7 +38,7 @@ from wirewatch_lab.cli.machinenames import MACHINE
 from wirewatch_lab.cli.texts import written
 
 LINES, MOST_ROWS = 11, 8
-"""Lines of GPUs with notes, and GPUs, in a first answer: it has four more at most."""
+"""Limits of a first answer: lines of GPUs with notes, and GPUs; the answer has at most four lines more."""
 _FAR = frozenset({"PHB", "NODE", "SYS"})
 
 
@@ -101,7 +101,7 @@ def _gpu_rate(machine: AdvisedMachine) -> float | None:
 
 
 def _question(found: GpuNicMap, near: Locality, plugin: NetworkPlugin | None) -> str:
-    """What to say, where no port is mapped and network interfaces may be what GPUs send by; else empty."""
+    """Return a question when no port is mapped and GPUs may send by network interfaces; else empty."""
     if found.ports():
         return ""
     if plugin and plugin.interfaces:
@@ -144,7 +144,7 @@ def gpu_nic_text(made: GpuNicDocument, *, explain: bool) -> str:
 
 
 def _notes(made: GpuNicDocument, far: Sequence[int]) -> Iterator[str]:
-    """What a job sets, what is wrong, and what is odd, each in a line."""
+    """Yield the job's settings, faults and oddities, a line each."""
     whole = [one for one in made.settings if one.recommended and one.rank is None and one.name != ORDER]
     if whole:
         yield "Set " + " ".join(f"{one.name}={quoted(one.value)}" for one in whole)

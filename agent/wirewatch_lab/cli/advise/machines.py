@@ -31,7 +31,7 @@ HEAD = 256
 
 @dataclass(frozen=True, slots=True)
 class ChosenMachine:
-    """What the options say. `topology`: a recording, a file, or HERE."""
+    """The machine that the options choose. `topology`: a recording, a file, or HERE."""
 
     topology: str | None
     described: str | None
@@ -47,10 +47,10 @@ class ChosenMachine:
         return cls(*named_machine(machine), *(given[name] for name in names))
 
     def read(self) -> AdvisedMachine:
-        """The machine.
+        """Return the machine.
 
-        Raises UsageError: options that do not go together, or a file that cannot be read. Raises Unusable:
-        the machine cannot be read.
+        Raises UsageError: options conflict, or a file cannot be read. Raises Unusable: the machine cannot be
+        read.
         """
         from wirewatch.cli.topologies import is_recording
 
@@ -109,7 +109,7 @@ def network_options(command: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def named_network(name: str | None) -> NetworkProfile | None:
-    """The network of --network. Raises UsageError: there is none of that name."""
+    """Return the network that --network names. Raises UsageError: no network has this name."""
     try:
         return network_of(name) if name else None
     except DescriptionError as error:
@@ -117,7 +117,7 @@ def named_network(name: str | None) -> NetworkProfile | None:
 
 
 def studies(measured: Sequence[Path]) -> "tuple[Study, ...]":
-    """Read what was measured: folders of sweeps, and output of nccl-tests."""
+    """Read measurements: folders of sweeps, and output of nccl-tests."""
     if not measured:
         return ()
     from wirewatch_lab.cli.compare import read_study
@@ -126,7 +126,7 @@ def studies(measured: Sequence[Path]) -> "tuple[Study, ...]":
 
 
 def own_probes(hardware: "Hardware", config: "Config", uuids: Collection[str]) -> "tuple[Study, ...]":
-    """What the node's own probes measured: of its state folder, which is only read, or of the recording."""
+    """Read the node's own probes from its state folder (read-only) or from the recording."""
     from wirewatch.hw.replay import ReplayProbe
     from wirewatch.statefolder import StateError, StateFolder, state_directory
     from wirewatch_lab.study.points import history_study, probes_study
@@ -148,9 +148,9 @@ def own_probes(hardware: "Hardware", config: "Config", uuids: Collection[str]) -
 
 
 def of_xml(name: str, studies: "Sequence[Study]") -> AdvisedMachine | None:
-    """The machine in a topology file of NCCL; None for a file that is not XML.
+    """Return the machine in NCCL's topology file; None for a file that is not XML.
 
-    Raises UsageError: it cannot be read, or is XML of another kind.
+    Raises UsageError: the file cannot be read, or is other XML.
     """
     from wirewatch_lab.study.topologyxml import NcclGraphs
     from wirewatch_lab.study.topologyxml import read_topology as read_nccl_topology

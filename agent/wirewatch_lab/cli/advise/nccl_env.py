@@ -1,4 +1,4 @@
-"""`wirewatch advise nccl-env`: which NCCL settings a job should have, and what is wrong with those it has."""
+"""`wirewatch advise nccl-env`: recommend a job's NCCL settings, and find faults in its present settings."""
 
 import mmap
 import os
@@ -52,7 +52,7 @@ PURPOSES = tuple(one.value for one in JobPurpose)
 
 @dataclass(frozen=True, slots=True)
 class SettingsScene:
-    """A node, what was measured on it, and the settings that its recording holds, None for no recording."""
+    """A node, its measurements, and the settings in its recording; None without a recording."""
 
     node: NcclNode
     studies: Sequence[Study]
@@ -60,7 +60,7 @@ class SettingsScene:
 
 
 def known_version(_context: click.Context, option: click.Parameter, value: str | None) -> Version | None:
-    """A callback that reads a version of NCCL. Raises BadParameter: it is not a version."""
+    """Read a version of NCCL (click callback). Raises BadParameter: the value is not a version."""
     found = version(value) if value is not None else None
     if value is not None and found is None:
         raise click.BadParameter(f"{printable(value[:40])!r} is not a version, such as 2.28.9", param=option)
@@ -155,7 +155,7 @@ def _check(
 
 
 def _see(chosen: ChosenMachine, nccl: Version | None, network: NetworkProfile | None) -> SettingsScene:
-    """The machine that the options name. Raises UsageError, Unusable: as `ChosenMachine.read`."""
+    """Return the scene of the options. Raises UsageError, Unusable: as `ChosenMachine.read`."""
     from wirewatch_lab.cli.parse import Node
 
     machine = chosen.read()
@@ -171,15 +171,15 @@ def _see(chosen: ChosenMachine, nccl: Version | None, network: NetworkProfile | 
 
 
 LIMIT = 1 << 20
-"""Bytes of an environment or a file with settings; larger ones are refused."""
+"""Bytes of an environment or settings file; larger input is refused."""
 _LIBRARY = re.compile(rb"(/\S*libnccl\.so[.\d]*)\n")
 _SAYS = re.compile(rb"NCCL version (2\.\d{1,3}\.\d{1,3})")
 
 
 def of_named_file(path: Path) -> advice.Places:
-    """The settings of a file, or of standard input for `-`.
+    """Return the settings of a file, or of standard input for `-`.
 
-    Raises UsageError: it is not there, too large, or no file with settings.
+    Raises UsageError: the file is missing, too large, or holds no settings.
     """
     is_input = str(path) == "-"
     name = "standard input" if is_input else str(path)
@@ -193,7 +193,7 @@ def of_named_file(path: Path) -> advice.Places:
 
 
 def of_process(pid: int) -> advice.Places:
-    """The settings of a running process: its environment as it began, and the files that its NCCL reads."""
+    """Return the settings of a running process: its first environment, and the files that its NCCL reads."""
     of, at = f"process {pid}, as it began", Path(f"/proc/{pid}")
     data, command = _bytes(at / "environ"), _bytes(at / "cmdline")
     if isinstance(data, Absent):
@@ -206,13 +206,13 @@ def of_process(pid: int) -> advice.Places:
 
 
 def of_this_process() -> advice.Places:
-    """The settings of this very process, and the files that an NCCL of its user reads."""
+    """Return the settings of the current process, and of the files that its user's NCCL reads."""
     data = b"\0".join(name + b"=" + value for name, value in os.environb.items())
     return _with_files("this process", of_environ(data, "environment"), Path("/"))
 
 
 def of_recording(hardware: "Hardware", name: str) -> advice.Places:
-    """The settings that a recording holds: of its probe, and its /etc/nccl.conf."""
+    """Return the settings in a recording: of its probe, and its /etc/nccl.conf."""
     from wirewatch.probe.setup import CONF
 
     pairs = b"\0".join(f"{key}={value}".encode() for key, value in hardware.probe.settings().items())
@@ -224,7 +224,7 @@ def of_recording(hardware: "Hardware", name: str) -> advice.Places:
 
 
 def library_version(pid: int) -> Version | None:
-    """The version of NCCL that a process has loaded, by the library's own text; None if not seen."""
+    """Return the version of NCCL that a process has loaded, by the library's own text; None if not found."""
     try:
         with Path(f"/proc/{pid}/maps").open("rb") as maps:
             found = next((match[1] for line in maps if (match := _LIBRARY.search(line))), None)
@@ -257,7 +257,7 @@ def _with_files(of: str, environment: SettingsSource, root: Path) -> advice.Plac
 
 
 def _bytes(path: Path) -> bytes | Absent:
-    """The whole of a file, since files of /proc do not have a size."""
+    """Read a whole file; files of /proc state no size."""
     from wirewatch.hw.files import absent_errno
 
     try:
@@ -278,11 +278,11 @@ def _most_of(file: BinaryIO, name: str) -> bytes | Absent:
 
 UNSET = "leave unset"
 WIDTH, SHOWN, SHOWN_MEASURED = 110, 10, 4
-"""Columns of a line; lines of findings, and measured settings, in a first answer."""
+"""Columns of a line; findings and measured settings in a first answer."""
 
 
 def check_text(made: advice.NcclCheckDocument, *, explain: bool) -> str:
-    """Return what is wrong for people: what fits into the first answer, or all with its sources."""
+    """Return the faults for people: the first answer, or all faults with their sources."""
     shown: list[str] = []
     lines = 0
     for one in made.findings:
@@ -297,13 +297,13 @@ def check_text(made: advice.NcclCheckDocument, *, explain: bool) -> str:
 
 
 def _complaint(one: SettingFinding, of: str = "") -> str:
-    """The trouble with a setting and its place, but for that of all settings."""
+    """Return the fault of a setting and its place, unless all settings share the place."""
     value, place = f"={one.value}" if one.value else "", f" ({one.origin})" if one.origin != of else ""
     return f"{one.trouble.value.upper()}: {one.name}{value}{place}"
 
 
 def first_advice(made: advice.NcclEnvDocument) -> str:
-    """Return what is to be set and why in short, or a line that nothing is."""
+    """Return the settings to change and why, in short; or a line that there are none."""
     to_set = [one for one in made.variables if one.value is not None and one.name != DEBUG]
     measured = [f"  measured here: {one.name} {_in_short(one)}" for one in made.variables if one.measured]
     where = f"{made.purpose} on {made.machine}{f', over {made.network}' if made.network else ''}"
@@ -336,7 +336,7 @@ def advice_text(made: advice.NcclEnvDocument) -> str:
 
 
 def measured_words(one: MeasuredSetting) -> str:
-    """A figure with and without, and whether it is more than the spread."""
+    """Return a figure with and without the setting, and whether the difference exceeds the spread."""
     ranks = f"{one.op}, {count(one.ranks, 'rank')}, {one.launch}{', registered' if one.registered else ''}"
     if one.regime is Regime.LATENCY or one.op not in FACTORS:
         figures = f"{one.with_seconds * 1e6:.1f} us with {one.value}, {one.without_seconds * 1e6:.1f} without"
@@ -360,7 +360,7 @@ def _judged(one: MeasuredSetting) -> str:
 def job_text(made: advice.NcclEnvDocument, form: str) -> str:
     """Return the settings as exports for sh, as NAME=VALUE for nccl.conf and docker, or as YAML of a pod.
 
-    Each value is on one line: a measured one is what somebody typed.
+    Each value stays on one line, since measured values are user input.
     """
     import yaml
 

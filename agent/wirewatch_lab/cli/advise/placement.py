@@ -1,4 +1,4 @@
-"""`wirewatch advise placement`: which GPUs a job's TP groups, stages and replicas take, or why none."""
+"""`wirewatch advise placement`: choose GPUs for a job's TP groups, stages and replicas, or say why not."""
 
 import platform
 import re
@@ -41,7 +41,7 @@ FEASIBLE, INFEASIBLE = 0, 2
 MOST = 65536
 MOST_JOBS = 16
 EXAMPLE = "llama-3-70b"
-"""The model of costs where none is named."""
+"""The model for costs where the user names none."""
 MICRO_BATCH = 4096
 """Tokens of a training job's micro-batch by default."""
 ACROSS = {
@@ -57,7 +57,7 @@ Several = tuple[int, int, int]
 
 
 class GroupSizes(click.ParamType[Several]):
-    """The numbers of a job that is placed beside others, such as tp=4,pp=2,replicas=3."""
+    """The numbers of a job placed beside others, such as tp=4,pp=2,replicas=3."""
 
     name = "tp=N,pp=N,replicas=N"
 
@@ -148,7 +148,7 @@ _of_the_output = options(
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """What is asked: the jobs, where, and of which model."""
+    """The request: jobs, cluster and model."""
 
     proposals: Proposals
     space: Space
@@ -158,7 +158,7 @@ class _Ask:
     notes: tuple[str, ...]
 
     def objection(self) -> str:
-        """What no placement can mend: of the model, or of every GPU's memory."""
+        """Return an objection that no placement removes: the model's shape, or the memory of every GPU."""
         against = (self.proposals.objection(job, self.space) for job in self.jobs)
         return next((one for one in against if one), "")
 
@@ -266,7 +266,7 @@ def _shape(model: str | None, parameters: float | None) -> ModelShape | None:
 
 
 def _printed(form: str, ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible) -> int:
-    """Only what a launcher reads; a refusal goes to standard error."""
+    """Print only the launcher's input; refusals go to standard error."""
     if isinstance(found, Infeasible):
         click.echo(f"wirewatch: no placement: {found.reason}", err=True)
         return INFEASIBLE
@@ -283,7 +283,7 @@ def _printed(form: str, ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible) ->
 
 
 def _refused(ask: _Ask, others: Sequence[CostedLayout]) -> Iterator[str]:
-    """What comes nearest where no layout near the job fits, or where there are several jobs."""
+    """Yield the nearest layouts where none near the job fits, or where there are several jobs."""
     if len(ask.jobs) > 1:
         fit = ask.proposals.together(ask.jobs, ask.space, ask.reach)
         rest = ", ".join(f"job {one}" for one in range(len(ask.jobs)) if one not in fit)
@@ -300,7 +300,7 @@ def _refused(ask: _Ask, others: Sequence[CostedLayout]) -> Iterator[str]:
 def _answer(
     ask: _Ask, found: tuple[PlacedJob, ...] | Infeasible, *, as_json: bool, every: bool, explain: bool
 ) -> int:
-    """The whole answer, and the exit code."""
+    """Print the whole answer; return the exit code."""
     proposals, space, workload = ask.proposals, ask.space, ask.proposals.workload
     others: list[CostedLayout] = []
     chosen: LayoutCost | None = None
@@ -332,21 +332,21 @@ def _answer(
 
 
 MOST_ROWS = 32
-"""Stages that get a line each; more are shown by nodes that are used alike."""
+"""Stages that get a line each; above this, nodes with equal use are grouped."""
 MOST_SOURCES = 6
 LINES, FEW, OTHERS = 15, 4, 8
-"""Lines of a first answer, at most of its stages, and beside stages, remarks and costs."""
+"""Lines of a first answer: in all, for its stages, and for everything beside stages."""
 
 
 def placement_text(
     made: document.PlacementDocument, jobs: Sequence[PlacementJob], *, every: bool, explain: bool
 ) -> str:
-    """Return the text: verdict, placement, remarks, costs, what a launcher takes; short unless `explain`."""
+    """Return the text: verdict, placement, remarks, costs and launcher input; short unless `explain`."""
 
     def stages(
         job: document.JobPlacement, where: Mapping[document.LevelName, str]
     ) -> list[tuple[str, ...]] | None:
-        """Return a row for each stage; None where they are too many."""
+        """Return a row for each stage; None where there are too many."""
         rows = [(r, s, stage) for r, one in enumerate(job.placed) for s, stage in enumerate(one.stages)]
         if len(rows) > (MOST_ROWS if explain else FEW) and not every:
             return None
@@ -374,7 +374,7 @@ def placement_text(
 
 
 def _alike(job: document.JobPlacement) -> Iterator[tuple[str, ...]]:
-    """Nodes on which the same GPUs make the same groups, and how many replicas have a part there."""
+    """Group nodes on which the same GPUs make the same groups, and count the replicas with a part there."""
     groups: dict[str, list[str]] = {}
     replicas: dict[str, set[int]] = {}
     for number, replica in enumerate(job.placed):
@@ -390,13 +390,13 @@ def _alike(job: document.JobPlacement) -> Iterator[tuple[str, ...]]:
 
 
 def _nodes(nodes: Sequence[document.NodeGpus]) -> str:
-    """Nodes of which the same GPUs are used in one term, in Slurm's short form."""
+    """Return nodes with the same used GPUs as one term, in Slurm's short form."""
     alike = grouped((ranges(one.gpus), one.node) for one in nodes)
     return " + ".join(f"{compact(names)}: {gpus}" for gpus, names in alike.items())
 
 
 def _beside(one: document.LayoutEntry) -> str:
-    """Return what it is beside the placed one: no firmer than both costs are."""
+    """Compare a layout with the placed layout, no more firmly than both costs allow."""
     why = f"{one.why}: {one.asks}" if one.asks else one.why
     if one.least_difference is None or one.most_difference is None:
         return why
