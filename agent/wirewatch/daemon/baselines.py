@@ -1,4 +1,4 @@
-"""The baseline of the topology: held for all threads, written by one to the state folder."""
+"""The baseline of the topology: all threads read it, a single thread writes it to the state folder."""
 
 import logging
 import threading

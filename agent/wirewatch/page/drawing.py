@@ -173,7 +173,7 @@ class _Layout:
 
 
 def groups(graph: Topology) -> tuple[PciGroup, ...]:
-    """The groups of a graph by NUMA node, those with GPUs first, in the order of their GPUs."""
+    """Return the groups of a graph by NUMA node: groups with GPUs first, in the order of their GPUs."""
     keys = sorted({_key(one.place) for one in graph.gpus} | {_key(one.place) for one in graph.nics})
     made = []
     for key in keys:
@@ -287,7 +287,7 @@ def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) 
 def _pairs(
     gpus: Sequence[GpuPart], links: Mapping[str, Sequence[Links]]
 ) -> Iterator[tuple[GpuPart, GpuPart, Links]]:
-    """Pairs of GPUs with links between them; of the two ends, the one with fewer links up."""
+    """Yield pairs of GPUs with links between them; of the two ends, the end with fewer links up."""
     for one, other in combinations(gpus, 2):
         ways = ((one, other), (other, one))
         found = [link for a, b in ways for link in links[a.uuid] if link.peer == b.uuid]

@@ -31,7 +31,7 @@ class Readings:
         return [one for one in self.series.get(name, ()) if wanted <= one.labels.items()]
 
     def value(self, name: str, part: Part) -> float | None:
-        """The one number of this name that a part has; None where it is not known."""
+        """Return the single number of this name that a part has; None where it is not known."""
         return next((one.value for one in self.of(name, part)), None)
 
     def by(self, name: str, part: Part, label: str) -> Mapping[str, float]:
@@ -119,7 +119,7 @@ def order(index: str) -> tuple[int, str]:
 
 
 def unique(gpus: Iterable[GpuName]) -> tuple[GpuName, ...]:
-    """Each GPU once, by index: its first name; one without a UUID only where no other has its index."""
+    """Return each GPU once, by index, under its first name; without a UUID only if no other has its index."""
     found: dict[str, GpuName] = {}
     for one in gpus:
         found.setdefault(one.uuid or f"index {one.index}", one)

@@ -41,12 +41,12 @@ def family(samples: Sequence[Sample]) -> Metric:
 
 
 def as_openmetrics(samples: Iterable[Sample]) -> bytes:
-    """The samples as OpenMetrics; those of one metric stand together."""
+    """Return the samples as OpenMetrics; samples of one metric stand together."""
     return _encoded(samples, openmetrics.generate_latest) + _EOF
 
 
 def as_text(samples: Iterable[Sample]) -> bytes:
-    """The samples as Prometheus text; those of one metric stand together."""
+    """Return the samples as Prometheus text; samples of one metric stand together."""
     return _encoded(samples, generate_latest)
 
 

@@ -107,7 +107,7 @@ class HttpServer:
             asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """Take one connection and count it in, or close it; those that wait let others run in between."""
+        """Take a connection and count it in, or close it; waiting connections let others run in between."""
         loop = asyncio.get_running_loop()
         try:
             accepted, _ = self._listening.accept()

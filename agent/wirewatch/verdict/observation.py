@@ -50,12 +50,12 @@ def read_at(state: NodeState, collector: str) -> float | None:
 
 
 def is_current(collector: str, probes: int) -> bool:
-    """Whether its findings are current: those of a probe stand until the next, over restarts and boots."""
+    """Tell whether findings are current: a probe's findings stand until the next, over restarts and boots."""
     return collector != _PROBE or probes > 0
 
 
 def _blind(component: Component, part: Subject) -> bool:
-    """Whether the collector says that it cannot read this part, or one that may be this."""
+    """Tell whether the collector cannot read this part, or a part that may be this part."""
     rule = blind_rule(component.name)
     return any(f.rule == rule and _may_be(f.subject, part) for f in component.findings)
 
@@ -68,7 +68,7 @@ def _may_be(one: Subject, other: Subject) -> bool:
 
 
 def _answers(state: NodeState, entry: Entry) -> bool:
-    """Whether a GPU of which only the address is known answers: nothing is reported of one that does not."""
+    """Tell whether a GPU known only by its address answers: nothing is reported of a silent GPU."""
     part = entry.subject
     if not part.device or not entry.rule.startswith("xid."):
         return True
@@ -139,10 +139,10 @@ def _wires(state: NodeState) -> Mapping[str, Subject]:
 
 
 def cards(state: NodeState) -> Mapping[str, Subject]:
-    """The GPU at each PCI address, which is without its function.
+    """Return the GPU at each PCI address, without its function.
 
-    Those of the newest reading that succeeded stand: no GPU moves because the inventory cannot be read. Where
-    two had one address since the start, the one that is not lost has it.
+    Addresses of the newest reading that succeeded stand: no GPU moves because the inventory cannot be read.
+    Where two GPUs had an address since the start, the GPU that is not lost has it.
     """
     inventory = state.facts(InventoryFacts)
     if inventory is None:
@@ -154,7 +154,7 @@ def cards(state: NodeState) -> Mapping[str, Subject]:
 
 
 def belonging_gpus(state: NodeState) -> frozenset[str]:
-    """UUIDs of the GPUs that answer, and of those that the inventory misses."""
+    """Return UUIDs of the GPUs that answer, and of GPUs that the inventory misses."""
     inventory = _inventory(state)
     missed = {finding.subject.uuid for finding in inventory.findings} if inventory else set()
     return answering_gpus(state) | (missed - {""})

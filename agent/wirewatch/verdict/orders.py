@@ -95,7 +95,7 @@ def acknowledge(ledger: Ledger, standing: Standing, said: OperatorNote) -> Ledge
 
 
 def seen_words(one: Standing, verdict: Verdict) -> str:
-    """What `ack` did: nothing for the verdict, which its answer must say."""
+    """Say what `ack` did; it changes nothing in the verdict, and its answer must say so."""
     counts = (
         f"counts as {one.finding.health.name} as before" if one.takes_part else "does not count, as before"
     )

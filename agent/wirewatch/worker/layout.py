@@ -1,11 +1,11 @@
-"""What each rank sends and receives in a primitive: how many elements, where they lie, and their values.
+"""The elements that each rank sends and receives in a primitive: their number, places and values.
 
-Counts and places are those of nccl-tests (src/*.cu, GetCollByteCount and InitData). Where a message is
-divided, each rank's share is rounded down to a multiple of 16 bytes; where nothing is left of it, a share is
-not rounded and has one element at least, so that the smallest messages are sent and not only counted.
+Counts and places equal those of nccl-tests (src/*.cu, GetCollByteCount and InitData). Where a message is
+divided, each rank's share is rounded down to a multiple of 16 bytes. Where that leaves nothing, a share is
+not rounded and has one element at least, so that the smallest messages are really sent.
 
-Element i of rank r is 1 + (hash(i) + r) % modulus, an integer. No value is 0, so that a rank's part is missed
-in every element of a sum; every sum is exact in its type, and none has the bytes 0xFF of the poison.
+Element i of rank r is 1 + (hash(i) + r) % modulus, an integer. No value is 0, so that every element of a sum
+shows a missing rank. Every sum is exact in its type, and no sum has the bytes 0xFF of the poison.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from wirewatch.core import probe
 from wirewatch.core.probe import DTYPES, Case, Plan
 
 ROOT = 0
-"""The rank in its group from which or to which all goes, where one has that part."""
+"""The rank in its group that sends to all or receives from all, in primitives with a root."""
 POISON = 0xFF
 """The byte that fills what is to be received: NaN, or an integer that is no value."""
 ALIGNMENT = 16
@@ -25,7 +25,7 @@ _SEND_ALL = frozenset({probe.REDUCE_SCATTER, probe.SCATTER, probe.ALLTOALL})
 """A rank sends a share for each rank."""
 _RECEIVE_ALL = frozenset({probe.ALL_GATHER, probe.GATHER, probe.ALLTOALL})
 _EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "int8": LARGEST, "uint8": LARGEST}
-"""The largest sum that is exact in a type, and in one of 8 bits not poison; others hold whatever is added."""
+"""The largest exact sum of a type, which in 8 bits also differs from the poison. Others hold every sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What was received, piece by piece of `each` elements.
+    """The received elements, in pieces of `each` elements.
 
     Element i is value `first + i // each * stride + i % each` of rank `rank + i // each`.
     """
@@ -51,7 +51,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What was received: element i is the sum over all ranks of their value `first + i`."""
+    """The received elements as sums: element i is the sum over all ranks of their value `first + i`."""
 
     first: int = 0
 
@@ -101,7 +101,7 @@ class Layout:
         return self.receives(place) and not inside
 
     def expected(self, place: int) -> Pieces | Sums:
-        """What a rank that receives must have in the end."""
+        """Return the elements that a receiving rank must have in the end."""
         each = self.count
         if self.op in _RECEIVE_ALL:
             return Pieces(each, place * each) if self.op == probe.ALLTOALL else Pieces(each, stride=each)
@@ -151,7 +151,7 @@ class Room:
 
 
 def room(plan: Plan, micro_bytes: int) -> Room:
-    """What the plan needs on each GPU; `micro_bytes`: what its matrix product takes."""
+    """Return the memory that the plan needs on each GPU; `micro_bytes`: the need of its matrix product."""
     copied = max(plan.copy_bytes, plan.host_bytes)
     received, sent = max(2 * copied, micro_bytes if plan.micro else 0), 0
     largest = f"copies of {copied} bytes" if copied else "the matrix product"

@@ -1,6 +1,6 @@
 """NCCL through NVIDIA's own bindings: one process, all GPUs, no torch.
 
-GPUs are those of cuda.core and the driver: devices by UUID, memory, streams, events, our kernels.
+cuda.core and the driver give the GPUs: devices by UUID, memory, streams, events, our kernels.
 """
 
 import os
@@ -203,7 +203,7 @@ class CudaGpu(HostQueue):
 
 
 def copy_all(gpus: Sequence[CudaGpu], plan: Plan) -> list[Copy]:
-    """Every directed pair, from the front of one's buffer to behind the front of the other's."""
+    """Copy between every directed pair, from the front of a buffer to behind the front of the peer's."""
     direct = {(a.rank, b.rank): reach(a, b) for a in gpus for b in gpus if a is not b}
     return timing.copy_all(gpus, plan, _copy, lambda a, b: direct[a.rank, b.rank])
 

@@ -49,8 +49,8 @@ class Unknown:
 class TreePlace:
     """Where a part sits in the PCI tree.
 
-    `branch`: the root's number, then each bridge's among those of its parent, counted in the order of the
-    least key below; empty where the place is not known. `numa` None: not known.
+    `branch`: the root's number, then each bridge's number among its siblings, counted in the order of the
+    least key below. It is empty where the place is not known. `numa` None: not known.
     """
 
     branch: tuple[int, ...]
@@ -433,7 +433,7 @@ def _matched(
 
 
 def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
-    """Parts left over that cannot be one that is left over there."""
+    """Return leftover parts that cannot be any leftover part of the other side."""
     if not all(part.name for part in there):
         return []
     return [part for part in here if part.name or not there]
