@@ -25,9 +25,9 @@ LINE, TRACEBACK = 2000, 6000
 """Characters that are kept of a message, and of the traceback with it."""
 MINUTE = 60.0
 KIND_BYTES, KIND_BYTES_A_MINUTE = 24 << 10, 2 << 10
-"""Of one kind of message: at once, and then in a minute."""
+"""Bytes of one kind of message: at once, and then in a minute."""
 BYTES, BYTES_A_MINUTE = 256 << 10, 16 << 10
-"""Of all messages together: at once, and then in a minute, which is 24 MB a day."""
+"""Bytes of all messages together: at once, and then in a minute, which is 24 MB a day."""
 KINDS = 500
 """Kinds that are counted separately; all further kinds share a kind for each logger."""
 ROOM = 256 << 10
@@ -104,7 +104,7 @@ class LogBudget:
         return mine and ours
 
     def spend(self, kind: Kind, size: int) -> None:
-        """So many bytes were written."""
+        """Take so many written bytes from the budget."""
         self._all.level -= size
         self._state(kind).bucket.level -= size
 

@@ -44,7 +44,7 @@ _OFF = "the topology is not compared with anything here: [drift] is switched off
 
 
 class FindingOrders:
-    """Changes the board's ledger as an operator orders; `repaired` gets each finding that is so."""
+    """Changes the board's ledger as an operator orders; `repaired` gets each finding ordered as repaired."""
 
     def __init__(
         self, board: Board, clock: Clock, repaired: Callable[[Standing], None] = lambda _: None
@@ -84,7 +84,7 @@ class TopologyOrders:
     ) -> None:  # fmt: skip
         """Set the board and the orders to collectors.
 
-        `poll` runs all collectors, `reading` waits for a run of one, `forget` drops lost parts first.
+        `poll` runs all collectors, `reading` waits for a given run, `forget` drops lost parts first.
         """
         self._board, self._poll, self._reading, self._forget = board, poll, reading, forget
 

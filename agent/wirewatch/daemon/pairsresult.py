@@ -57,7 +57,7 @@ class PairsResultStore:
 
     @property
     def trouble(self) -> str:
-        """Why what was kept cannot be used; empty where it can."""
+        """Return why what was kept cannot be used; empty where it can."""
         return self._held.trouble
 
     def put(self, result: PairsResult) -> None:
@@ -73,7 +73,7 @@ class PairsResultStore:
 
 
 class PairsOrders:
-    """Takes results and drops repaired parts; `reading` runs collectors and waits for one by name."""
+    """Takes results and drops repaired parts; `reading` runs collectors and waits for the named."""
 
     def __init__(
         self, store: PairsResultStore, board: Board, clock: Clock, reading: Callable[[str], Awaitable[None]]

@@ -37,7 +37,7 @@ CONNECTIONS = 32
 REQUEST_BYTES = 256 << 10
 """Largest body of a request; the agent's requests take 2 KiB."""
 REQUEST_SECONDS = 5.0
-"""For a request's head, and for its body."""
+"""Seconds for a request's head, and for its body."""
 ENDING = "the prober ends"
 GONE = "the caller is gone"
 BUSY = Refusal(SkipReason.LOCKED, "the prober is at work for another caller")

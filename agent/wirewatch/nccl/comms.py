@@ -20,7 +20,7 @@ from wirewatch.nccl.messages import NOWHERE, Process
 CANDIDATES = 64
 """Communicators of a rank, begun before and after a line, that are candidates for the line's communicator."""
 NAME = 100
-"""Characters of a split's id, which has its parent's before it; of a longer one the pointer stands for it."""
+"""Characters of a split's id, which has its parent's before it; a pointer stands for a longer id."""
 GroupFact = Init | Link | Channels | Took | Spans | Joined | RingOrder
 """Facts that are about one communicator."""
 Ends = tuple[int, int, str]

@@ -239,7 +239,7 @@ def _link(m: re.Match[str]) -> Link:
 
 
 def _ring(m: re.Match[str]) -> RingOrder:
-    """The ring of all ranks; NCCL cuts a long one, and the last number may then be torn."""
+    """Return the ring of all ranks; NCCL cuts a long ring, and the last number may then be torn."""
     cut = m[3].endswith("...")
     ranks = [int(rank) for rank in m[3].rstrip(".").split()]
     return RingOrder(int(m[1]), int(m[2]), tuple(ranks[:-1] if cut else ranks), closed=not cut)

@@ -88,7 +88,7 @@ class NcclLog:
 
     @property
     def lines(self) -> int:
-        """How many lines were read."""
+        """Return how many lines were read."""
         return self._messages.lines
 
     @property
@@ -196,7 +196,7 @@ class NcclLog:
 
 
 def parse_nccl_log(text: str) -> Account:
-    """The account of all messages in a text; an empty one for a text without any."""
+    """Return the account of all messages in a text; an empty account for a text without any."""
     return NcclLog().read(io.StringIO(text)).account()
 
 

@@ -134,7 +134,7 @@ def _text(raw: bytes) -> str:
 
 
 def gdr_level(value: str) -> tuple[bool, Path | None]:
-    """Whether a value of NCCL_NET_GDR_LEVEL is known, and the farthest path that it lets GPUDirect take.
+    """Tell whether a value of NCCL_NET_GDR_LEVEL is known, and the farthest path that it lets GPUDirect take.
 
     A path of None switches GPUDirect off: no NIC is nearer than PIX. NCCL's PHB takes in what nvidia-smi
     calls NODE; a number above the highest is the highest.
@@ -184,7 +184,7 @@ def _more_channels(value: str) -> bool:
 
 
 def _short_reach(value: str) -> bool:
-    """Whether a level of NCCL_P2P_LEVEL is nearer than the farthest; NCCL does not heed other text."""
+    """Tell whether a level of NCCL_P2P_LEVEL is nearer than the farthest; NCCL does not heed other text."""
     return value in _NEAR or (value[:1].isdigit() and number(value) < _FAR)
 
 

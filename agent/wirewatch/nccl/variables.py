@@ -33,7 +33,7 @@ class Variable:
     instead: str = ""
 
     def missing_in(self, nccl: Version) -> bool:
-        """Whether a version of NCCL does not read it."""
+        """Tell whether a version of NCCL does not read it."""
         older = nccl < self.since[: len(nccl)] and self.since > OLDEST
         return older or (self.last is not None and nccl > self.last)
 

@@ -72,7 +72,7 @@ PART_HEIGHT, PCI_GAP, BRIDGE_HEIGHT, PORT_HEIGHT, FRAME_FOOT = 50.0, 30.0, 26.0,
 NAME_LETTERS, NOTE_LETTERS = 9, 13
 """Letters that a part has room for."""
 ARCS_SHOWN = 8
-"""With more curves between GPUs than this, the numbers of links are left out."""
+"""Most curves between GPUs for which the numbers of links are shown."""
 
 
 class _Layout:
@@ -265,7 +265,7 @@ def _port(here: Readings, nic: NicPart) -> tuple[str, Style]:
 
 
 def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
-    """By peer as the graph has it; of a GPU that has one peer the newer numbers of the links themselves."""
+    """Return links by peer from the graph; for a GPU with one peer, the newer numbers of its links."""
     mine = [wires for wires in graph.nvlink if wires.uuid == gpu.uuid]
     up, expected = up_and_expected(here, GpuName(str(gpu.index), gpu.uuid))
     watched = "nvlink" in here.collectors and here.applies("nvlink")
@@ -305,7 +305,7 @@ def _part(center: float, y: float, text: str, note: str, style: Style) -> Box:
 
 
 def _fit(text: str, letters: int) -> str:
-    """So much of a name as a box has room for; all of it is in the words."""
+    """Return the part of a name that fits into a box; the whole name is in the words."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 

@@ -44,7 +44,7 @@ class Readings:
         return next((state for state, value in states.items() if value), "") if states else None
 
     def why(self, collector: str, part: Part | None = None) -> str:
-        """Why a collector has no number, of a part or of any."""
+        """Return why a collector has no number, of a part or of any."""
         one = self.collectors.get(collector)
         if one is None:
             return f"the collector {collector} is switched off"
@@ -65,7 +65,7 @@ class Readings:
         return unread if self.applies(collector) else Sentence(none, "quiet")
 
     def applies(self, collector: str) -> bool:
-        """Whether a collector may have something to watch on this node."""
+        """Tell whether a collector may have something to watch on this node."""
         one = self.collectors.get(collector)
         return one is None or one.applicable is not False or bool(one.findings)
 
@@ -86,7 +86,7 @@ class GpuName:
 
 UNKNOWN = "not known"
 JOINED = 3
-"""So many cells in a row that are not known for one reason become one, with the reason in it."""
+"""Least number of unknown cells in a row with a common reason that become a single cell with the reason."""
 
 
 def moment(at: float, now: float) -> Moment:

@@ -43,7 +43,7 @@ class Bounds:
 
 
 LOCAL = Bounds(of_one=32)
-"""Of the local socket, where the start of every job may connect."""
+"""The bounds of the local socket, where the start of every job may connect."""
 
 
 class Phase(Enum):
@@ -120,7 +120,7 @@ class Connections:
         place.phase = phase
 
     def crowded(self) -> bool:
-        """Whether connections should not be kept for a next request, since room may be needed soon."""
+        """Tell whether connections should not be kept for a next request, since room may be needed soon."""
         return 4 * len(self.open) > 3 * self.bounds.connections
 
     def _give_way(self, places: Sequence[Admission], newcomer: Admission) -> bool:

@@ -57,11 +57,11 @@ class Hosts:
 
     @classmethod
     def of(cls, names: Sequence[str], address: str) -> "Hosts":
-        """For a listener at a numeric address."""
+        """Return the hosts of a listener at a numeric address."""
         return cls(frozenset(name.lower() for name in names), is_loopback(address))
 
     def answers(self, header: bytes | None) -> bool:
-        """Whether a request with this Host header is answered; None for a request without one."""
+        """Tell whether a request with this Host header is answered; None for a request without one."""
         if header is None or not (self.loopback or self.names):
             return True
         name = _name(header.decode("latin-1"))
@@ -105,7 +105,7 @@ def guarded(application: Application, web: PortGuard) -> Application:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a numeric address is a loopback address."""
+    """Tell whether a numeric address is a loopback address."""
     return ip_address(address.partition("%")[0]).is_loopback
 
 

@@ -36,7 +36,7 @@ class Settings:
 
     @property
     def asks(self) -> bool:
-        """Whether a user or a token is required."""
+        """Tell whether a user or a token is required."""
         return bool(self.users or self.tokens)
 
     def loses(self, after: "Settings") -> str:
@@ -48,7 +48,7 @@ class Settings:
         return "authentication" if self.asks and not after.asks else ""
 
     def admits(self, certificate: Mapping[str, Any]) -> bool:
-        """Whether a verified certificate, as `getpeercert()` gives it, has an allowed name."""
+        """Tell whether a verified certificate, as `getpeercert()` gives it, has an allowed name."""
         names = certificate.get("subjectAltName", ())
         return not self.names or any(value in self.names for _kind, value in names)
 
@@ -146,7 +146,7 @@ class WebFile(_WebSection):
 
 
 SHORTEST_TOKEN = 16
-"""Characters of a token: its hash is a fast one, so it must not be guessable."""
+"""Characters of a token: its hash is fast, so the token must not be guessable."""
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",

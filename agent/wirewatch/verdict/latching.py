@@ -74,7 +74,7 @@ class _LedgerStep:
         return self._seen(entry, collector, finding)
 
     def _ended(self, entry: Entry, finding: Finding) -> bool:
-        """Whether an event that is still reported is over: milder now and not new, or reset since."""
+        """Tell whether an event that is still reported is over: milder now and not new, or reset since."""
         if not finding.last or entry.stage in OVER:
             return False
         if finding.health < entry.health and _knows(entry.stamp, entry.event + DRIFT, finding):
@@ -203,7 +203,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
 
 
 def covered(entry: Entry, finding: Finding) -> bool:
-    """Whether the finding's event is over: ordered as repaired, or known as over.
+    """Tell whether the finding's event is over: ordered as repaired, or known as over.
 
     A later event is new, whatever the clock says. Entries of wirewatch 0.1 have no stamp: Unix time decides.
     """
@@ -291,7 +291,7 @@ def _renamed(entries: Mapping[Key, Entry], names: Names) -> Mapping[Key, Entry]:
 
 
 def _knows_as_over(entry: Entry, other: Entry) -> bool:
-    """Whether the entry is of before a restart, and says of another's event that it was over by then."""
+    """Tell whether the entry is of before a restart, and says of another's event that it was over by then."""
     if entry.stage not in OVER or entry.mono is not None:
         return False
     if entry.stamp is None or other.stamp is None:

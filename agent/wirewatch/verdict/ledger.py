@@ -230,11 +230,11 @@ class VerdictPolicy(Strict):
         return any(fnmatchcase(rule, pattern) for pattern in self.latch)
 
     def flaps_count(self, rule: str) -> bool:
-        """Whether a finding of the rule is also FAILED when it comes and goes often."""
+        """Tell whether a finding of the rule is also FAILED when it comes and goes often."""
         return any(fnmatchcase(rule, pattern) for pattern in self.flapping)
 
     def forgets(self, rule: str) -> bool:
-        """Whether a finding of the rule is over as soon as it is not found any more."""
+        """Tell whether a finding of the rule is over as soon as it is not found any more."""
         return any(fnmatchcase(rule, pattern) for pattern in self.plain)
 
 

@@ -54,7 +54,7 @@ class Standing:
 
     @property
     def has_series(self) -> bool:
-        """Whether it has series, and so alerts: it counts for the verdict, or stands aside."""
+        """Tell whether it has series, and so alerts: it counts for the verdict, or stands aside."""
         return self.takes_part or self.stage == ASIDE
 
 
@@ -73,7 +73,7 @@ class Verdict:
 
     @property
     def job_ready(self) -> bool:
-        """Whether the next job may start."""
+        """Tell whether the next job may start."""
         return self.health not in self.fail_on
 
     @property

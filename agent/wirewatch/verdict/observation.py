@@ -37,7 +37,7 @@ def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
 
 
 def gates(state: NodeState, collector: str) -> bool:
-    """Whether what a collector finds counts for the verdict; also where it is switched off."""
+    """Tell whether what a collector finds counts for the verdict; also where it is switched off."""
     component = state.components.get(collector)
     return component is None or component.gates
 
@@ -61,7 +61,7 @@ def _blind(component: Component, part: Subject) -> bool:
 
 
 def _may_be(one: Subject, other: Subject) -> bool:
-    """Whether two names may mean one part, or a part and its owner; a GPU without UUID may be any."""
+    """Tell whether two names may mean one part, or a part and its owner; a GPU without UUID may be any."""
     mine, theirs = one.levels(), other.levels()
     compared = (mine.keys() & theirs.keys()) - ({"gpu"} if one.uuid or other.uuid else set())
     return all(mine[level] == theirs[level] for level in compared)
@@ -76,7 +76,7 @@ def _answers(state: NodeState, entry: Entry) -> bool:
 
 
 def _lasts(state: NodeState, entry: Entry) -> bool:
-    """Whether a port is still down, although there is no finding."""
+    """Tell whether a port is still down, although there is no finding."""
     facts = state.facts(InfinibandFacts)
     place = (entry.subject.device, entry.subject.port)
     return entry.rule == _PORT_DOWN and facts is not None and place in facts.inactive
@@ -161,7 +161,7 @@ def belonging_gpus(state: NodeState) -> frozenset[str]:
 
 
 def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
-    """Whether an operator took the GPU out, or `most` GPUs answer and it is not missed."""
+    """Tell whether an operator took the GPU out, or `most` GPUs answer and it is not missed."""
     inventory = state.facts(InventoryFacts)
     if not uuid or uuid in belonging_gpus(state):
         return False
@@ -170,7 +170,7 @@ def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
 
 
 def asks_for_reset(state: NodeState, uuid: str) -> bool:
-    """Whether the driver says that this GPU needs a reset; NVML's word counts above the log's."""
+    """Tell whether the driver says that this GPU needs a reset; NVML's word counts above the log's."""
     return Health.FAILED in _recovery_healths(state, uuid) and not _needs_none(state, uuid)
 
 

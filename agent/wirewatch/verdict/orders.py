@@ -152,7 +152,7 @@ def broken(ledger: Ledger, name: str) -> Ledger:
 
 
 def end_of_repair(after: Ledger, one: Standing, policy: VerdictPolicy) -> str:
-    """How the order `repaired` ends, or is taken back, in words; `after`: the ledger with it."""
+    """Return how the order `repaired` ends, or is taken back, in words; `after`: the ledger with it."""
     entry = after.entries.get(one.key)
     if entry is None:
         return "it is forgotten, and counts again if it is found again"

@@ -139,7 +139,7 @@ class PairsResult(_Reported):
     partners: Annotated[tuple[PartName, ...], Len(0, MOST_PARTNERS)]
 
     def clears(self, part: PairsPart) -> bool:
-        """Whether this result, which does not name an earlier part, says that it is well."""
+        """Tell whether this result, which does not name an earlier part, says that it is well."""
         kinds = [across for measure, across in self.measured if measure is part.measure]
         if part.kind is PartKind.PAIR and not {part.name, part.peer} & {*self.partners}:
             return False

@@ -99,7 +99,7 @@ class DistributedEngine(ABC):
 
     @abstractmethod
     def reaches(self, source: int, destination: int) -> bool:
-        """Whether one rank's device may reach the other's memory."""
+        """Tell whether one rank's device may reach the other's memory."""
 
     @engine_errors()
     def contexts(self) -> None:

@@ -24,7 +24,7 @@ WARMUP, RUNS = 2, 5
 COPIED = 2 * (WARMUP + RUNS) + 1 + RUNS
 """Copies each way in all: alone, in both directions, and beside the copies of the other GPUs."""
 SHARE = 2
-"""Of free memory no more than one part of so many is pinned: what is pinned, nobody else gets."""
+"""Divisor of free memory: at most this part is pinned, since nobody else gets pinned memory."""
 _CGROUPS = Path("/sys/fs/cgroup")
 _NODES = Path("/sys/devices/system/node")
 

@@ -30,7 +30,7 @@ _EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "int8": LARGEST, "uint8": LARG
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """So many elements of a buffer, from a place in it."""
+    """A number of elements of a buffer, from a place in it."""
 
     at: int
     count: int
@@ -70,13 +70,13 @@ class Layout:
     in_place: bool
 
     def sends(self, place: int) -> bool:
-        """Whether the rank at this place of the group sends."""
+        """Tell whether the rank at this place of the group sends."""
         if self.op == probe.SEND:
             return place < self.ranks // 2
         return self.op not in {probe.BROADCAST, probe.SCATTER} or place == ROOT
 
     def receives(self, place: int) -> bool:
-        """Whether something arrives at the rank at this place of the group."""
+        """Tell whether something arrives at the rank at this place of the group."""
         if self.op == probe.SEND:
             return not self.sends(place)
         return self.op not in {probe.REDUCE, probe.GATHER} or place == ROOT
@@ -96,7 +96,7 @@ class Layout:
         return place * self.count if self.op in {probe.ALL_GATHER, probe.GATHER} else 0
 
     def poisoned(self, place: int) -> bool:
-        """Whether anything of what a rank receives lies outside of what it sends."""
+        """Tell whether anything of what a rank receives lies outside of what it sends."""
         inside = self.in_place and self.sends(place) and self.op not in _RECEIVE_ALL
         return self.receives(place) and not inside
 
@@ -123,7 +123,7 @@ class Layout:
 
 
 def layout_of(plan: Plan, case: Case) -> Layout:
-    """How a case of the plan lies in the buffers."""
+    """Return how a case of the plan lies in the buffers."""
     ranks, element = len(plan.groups[case.group]), DTYPES[plan.dtype]
     count = case.size_bytes // element
     if case.op in probe.DIVIDED:
@@ -133,7 +133,7 @@ def layout_of(plan: Plan, case: Case) -> Layout:
 
 
 def modulus(dtype: str, ranks: int) -> int:
-    """How many different values there are, so that no sum over the ranks leaves what is exact."""
+    """Return how many different values there are, so that no sum over the ranks leaves what is exact."""
     return max(1, min(LARGEST, _EXACT.get(dtype, 1 << 24) // ranks))
 
 
@@ -146,7 +146,7 @@ class Room:
     largest: str
 
     def refusal(self) -> str:
-        """Why a GPU without so much memory cannot do it."""
+        """Return why a GPU without so much memory cannot do it."""
         return f"no room for buffers of {self.received + self.sent} bytes; the largest is for {self.largest}"
 
 
@@ -166,5 +166,5 @@ def room(plan: Plan, micro_bytes: int) -> Room:
 
 
 def _rounded(size: int) -> int:
-    """To a multiple of every element's size."""
+    """Round up to a multiple of every element's size."""
     return -(-size // ALIGNMENT) * ALIGNMENT

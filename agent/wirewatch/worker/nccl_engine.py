@@ -127,7 +127,7 @@ class CudaGpu(HostQueue):
             self._launch("check_pieces", receiving, count, *pieces, mod, self._wrong)
 
     def wrong(self) -> int:
-        """How many wrong elements the last check has counted; waits for it."""
+        """Return how many wrong elements the last check has counted; waits for it."""
         self.device.set_current()
         self.stream.sync()
         count = bytearray(8)
@@ -243,7 +243,7 @@ def compile_kernels(device: Any, dtype: str = "float32") -> Any:
 
 
 def reach(one: CudaGpu, other: CudaGpu) -> bool:
-    """Whether the driver lets one GPU reach the other's memory; it does from now on."""
+    """Tell whether the driver lets one GPU reach the other's memory; it does from now on."""
     if not done(driver.cuDeviceCanAccessPeer(one.device.device_id, other.device.device_id)):
         return False
     one.device.set_current()

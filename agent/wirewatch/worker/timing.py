@@ -1,4 +1,4 @@
-"""Timing work in the queues of GPUs, whatever library drives them."""
+"""Time work in the queues of GPUs, whatever library drives them."""
 
 import statistics
 from abc import ABC, abstractmethod

@@ -81,7 +81,7 @@ class TorchQueue(Queue):
                 fill(sending, layout.first(place), place, modulus(self._dtype, layout.ranks))
 
     def wrong(self, layout: Layout, place: int) -> torch.Tensor:
-        """How many elements of what it has received are wrong: int64, shape (), on the device."""
+        """Return how many elements of what it has received are wrong: int64, shape (), on the device."""
         with self.on():
             if not layout.receives(place):
                 return torch.zeros((), dtype=torch.int64, device=self.device)
@@ -283,7 +283,7 @@ def fill(data: torch.Tensor, first: int, rank: int, modulus: int) -> None:
 
 
 def wrong_elements(data: torch.Tensor, expected: Pieces | Sums, ranks: int, modulus: int) -> torch.Tensor:
-    """How many elements are not as expected, NaN among them: int64, shape (), on the data's device."""
+    """Return how many elements are not as expected, NaN among them: int64, shape (), on the data's device."""
     if isinstance(expected, Sums):
         return _differ(data, lambda at, n: totals(expected.first + at, n, ranks, modulus, data.device))
     wrong = torch.zeros((), dtype=torch.int64, device=data.device)

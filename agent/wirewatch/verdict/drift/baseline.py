@@ -25,7 +25,7 @@ class Accepted:
     said: OperatorNote
 
     def covers(self, change: TopologyChange) -> bool:
-        """Whether this is that change, however the parts are numbered now."""
+        """Tell whether this is that change, however the parts are numbered now."""
         return (self.kind, self.part, self.before, self.after) == (
             change.kind.value, change.part, change.before, change.after,
         )  # fmt: skip
@@ -99,7 +99,7 @@ def findings_hold(rules: Iterable[str]) -> tuple[str, ...]:
 
 
 def links_up(gpu: GpuNode) -> int:
-    """How many NVLink links of a GPU are up."""
+    """Return how many NVLink links of a GPU are up."""
     return sum(len(wire.links) for wire in gpu.wires)
 
 

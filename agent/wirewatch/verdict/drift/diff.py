@@ -69,7 +69,7 @@ class Direction:
 
     @property
     def worse(self) -> bool:
-        """Whether links went."""
+        """Tell whether links went."""
         return self.kind is ChangeKind.NVLINK_LOST
 
     def order(self, here: str, there: str) -> tuple[str, str]:
@@ -248,7 +248,7 @@ def _version_changes(before: Graph, after: Graph) -> Iterator[TopologyChange]:
 
 
 def _differ(before: str, after: str) -> bool:
-    """Whether both are known and differ."""
+    """Tell whether both are known and differ."""
     return bool(before and after) and before != after
 
 
@@ -295,7 +295,7 @@ def _turned(turn: Direction, now: Mapping[str, GpuNode], moved: Collection[str])
 
 
 def _pieces(island: Sequence[str], turn: Direction, moved: Collection[str]) -> list[tuple[str, ...]]:
-    """How the other graph divides an island; undivided while part of it is not known or has moved."""
+    """Return how the other graph divides an island; undivided while part of it is not known or has moved."""
     sure = all(
         key in turn.here.peers
         and key not in moved

@@ -140,7 +140,7 @@ def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
 
 
 def counts(memory: DriftWatch) -> Mapping[ChangeKind, int]:
-    """How many changes are not accepted, information included, by kind."""
+    """Return how many changes are not accepted, information included, by kind."""
     return {kind: sum(one.change.kind is kind for one in memory.seen) for kind in ChangeKind}
 
 
@@ -283,7 +283,7 @@ def _back(
 
 
 def _shown(one: Accepted, before: Graph, now: Graph, away: AbstractSet[str]) -> bool:
-    """Whether the change would be among the changes if it were still there."""
+    """Tell whether the change would be among the changes if it were still there."""
     if one.kind not in _KINDS:
         return False
     had, have = ({part.key for part in graph.parts} for graph in (before, now))
@@ -300,7 +300,7 @@ def _health(seen: WatchedChange, policy: DriftPolicy, at: float) -> Health:
 
 
 def _subject(change: TopologyChange, graphs: Sequence[Graph]) -> Subject:
-    """The part as it is called in the newest graph, which is the first; a lost one as it was called."""
+    """Return the part as the newest graph, the first, calls it; a lost part as it was called."""
     if not change.part:
         return Subject()
     ordered = reversed(graphs) if change.kind in _LOST else graphs

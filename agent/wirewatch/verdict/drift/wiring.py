@@ -194,7 +194,7 @@ class Voter:
 
     @property
     def settled(self) -> bool:
-        """Whether all that no renumbering changes of its place is as it was: so it has hardly moved."""
+        """Tell whether all that no renumbering changes of its place is as it was: so it has hardly moved."""
         numas = {self.before.numa, self.after.numa} - {None}
         one, other = (tuple(map(device_number, spot.bridges)) for spot in (self.before, self.after))
         return len(numas) < _BOTH and one == other
@@ -213,14 +213,14 @@ class Renaming:
     lasting: bool
 
     def kept(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether a part hangs where it hung, by whatever numbers; True while that is not known."""
+        """Tell whether a part hangs where it hung, by whatever numbers; True while that is not known."""
         one, other = before.chain, after.chain
         if not one or not other:
             return True
         return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
 
     def same_slot(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether two parts sat in one place; a bridge without known parts goes by its number."""
+        """Tell whether two parts sat in one place; a bridge without known parts goes by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
             return self.steady and bool(before.address) and before.address == after.address

@@ -80,7 +80,7 @@ class NamedStragglers:
 
 SlowUnit = SlowPart | SlowNode
 Faulty = Mapping[Unit, tuple[Unit, ...]]
-"""By end at fault the pairs that are slow by it."""
+"""Slow pairs by the end at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +168,12 @@ class Ceiling:
         return replace(self, deviation=middle) if middle.slow(policy) else self
 
     def explains(self, pair: Deviation, policy: StragglerPolicy) -> bool:
-        """Whether the end may be all that is wrong with the pair."""
+        """Tell whether the end may be all that is wrong with the pair."""
         return _lost(pair, policy) <= UNSTEADY * self.lost(policy) or not self.leaves(pair).slow(policy)
 
 
 Causes = Mapping[Unit, Collection[Unit]]
-"""By slow pair the ends that explain it."""
+"""The ends that explain each slow pair."""
 
 
 def name_stragglers(measured: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
@@ -256,18 +256,18 @@ def least_parts(causes: Causes) -> int:
 
 
 def _is_held(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
-    """Whether enough of the newest probes saw it."""
+    """Tell whether enough of the newest probes saw it."""
     return sum(one is not None for one in looks) >= policy.confirm
 
 
 def _is_failed(seen: Sequence[SlowUnit], policy: StragglerPolicy) -> bool:
-    """Whether jobs should be kept away; an outlier that lasts into the next probe is bad but twice."""
+    """Tell whether jobs should be kept away; an outlier that lasts into the next probe is bad but twice."""
     bad = sum(one.worst >= policy.failed for one in seen)
     return bad >= policy.sure or sum(one.worst >= policy.failed_twice for one in seen) >= policy.confirm
 
 
 def _is_open(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
-    """Whether another probe would confirm, clear or fail it.
+    """Tell whether another probe would confirm, clear or fail it.
 
     A part that is above the limit of FAILED in one probe and below in the next is not asked about for ever.
     """

@@ -23,7 +23,7 @@ SLICED = 1.4
 COPY_TRAFFIC = 2
 """Bytes that a copy within a memory moves for each byte copied: it reads one and writes one."""
 MOSTLY = 0.5
-"""Part of the time in which a copying process uses the memory at least, and a computing one does not."""
+"""Least part of the time in which a copying process uses the memory; a computing process uses less."""
 
 
 class Resource(Enum):
@@ -151,7 +151,7 @@ class Loss:
 
     @property
     def score(self) -> float:
-        """In standard deviations; above 0 for slower."""
+        """Return the deviation in standard deviations; above 0 for slower."""
         return self.part / self.noise
 
     @property
@@ -160,7 +160,7 @@ class Loss:
         return self.usual * (1 - self.part)
 
     def breaks(self, limit: float, score: float) -> bool:
-        """Whether it is so much of the speed, and so far outside the noise."""
+        """Tell whether it is so much of the speed, and so far outside the noise."""
         return self.part >= limit and self.score >= score
 
     def beside(self, lost: float) -> "Loss":
@@ -326,7 +326,7 @@ def _ways(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
 
 
 def _wires(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
-    """Of each pair the even wire that joins the smallest group of both GPUs, and how it goes elsewhere."""
+    """Yield each pair's even wire, which joins the smallest group of both GPUs, or its other way."""
     uuids = probed.plan.gpus
     even = {
         frozenset(members): one.group.kind.value
@@ -342,7 +342,7 @@ def _wires(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
 
 
 def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
-    """By how much the lowest link carried less than the mean; a silent link does not count."""
+    """Yield by how much the lowest link carried less than the mean; a silent link does not count."""
     even = all(one.group.kind in SPREAD for one in probed.conditions)
     for links in probed.links if even else ():
         ways = ([value for value in values if value] for values in (links.transmit, links.receive))
