@@ -1,4 +1,4 @@
-"""The baseline of the topology: held for all threads, written by one to the state folder."""
+"""The baseline of the topology: all threads read it, a single thread writes it to the state folder."""
 
 import logging
 import threading
@@ -64,7 +64,7 @@ class BaselineStore:
 
     @property
     def trouble(self) -> str:
-        """Why a baseline that existed does not hold any more, in words; empty when that is not so."""
+        """Return why a baseline that existed does not hold any more, in words; empty when that is not so."""
         held = self._held
         return f"{held.trouble}; {held.kept}" if held.kept else held.trouble
 

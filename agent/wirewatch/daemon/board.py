@@ -66,7 +66,7 @@ class Board:
     def change(self, collectors: Sequence[AnyCollector], policy: VerdictPolicy) -> None:
         """Have these components and this policy from now on, and judge the node again.
 
-        A component keeps all that it has; one that was taken away and comes back begins with its memory.
+        A component keeps all that it has; a component that comes back begins with its memory.
         """
         self.policy, known = policy, self.state.components
         wanted = {one.name: one for one in collectors}
@@ -119,10 +119,10 @@ def begun(collector: AnyCollector, memory: object) -> Component:
 
 
 class ErrorLog:
-    """Logs what parts of a program raise: a new error with its traceback, the same one again not at all.
+    """Logs the errors of a program's parts: a new error with its traceback, a repeated error not at all.
 
     Errors are the same when raised at the same place, whatever their texts. When the part works again, or
-    raises another, the repetitions are logged. `failing`: by part, where and how often it raised its last.
+    raises another error, the repetitions are logged. `failing`: by part, where and how often it last raised.
     """
 
     def __init__(self, log: logging.Logger) -> None:

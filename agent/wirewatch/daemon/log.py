@@ -25,11 +25,11 @@ LINE, TRACEBACK = 2000, 6000
 """Characters that are kept of a message, and of the traceback with it."""
 MINUTE = 60.0
 KIND_BYTES, KIND_BYTES_A_MINUTE = 24 << 10, 2 << 10
-"""Of one kind of message: at once, and then in a minute."""
+"""Bytes of one kind of message: at once, and then in a minute."""
 BYTES, BYTES_A_MINUTE = 256 << 10, 16 << 10
-"""Of all messages together: at once, and then in a minute, which is 24 MB a day."""
+"""Bytes of all messages together: at once, and then in a minute, which is 24 MB a day."""
 KINDS = 500
-"""Kinds that are told apart; those beyond are one kind for each logger."""
+"""Kinds that are counted separately; all further kinds share a kind for each logger."""
 ROOM = 256 << 10
 """Bytes that wait for a reader."""
 PATIENCE = 0.05
@@ -82,13 +82,13 @@ class _KindState:
 
 @dataclass(slots=True)
 class LogBudget:
-    """Which messages are written. For one thread at a time; times are monotonic seconds."""
+    """Decides which messages are written. For one thread at a time; times are monotonic seconds."""
 
     _all: _Bucket = field(default_factory=lambda: _Bucket(BYTES, BYTES_A_MINUTE / MINUTE, BYTES, 0.0))
     _kinds: dict[Kind, _KindState] = field(default_factory=dict)
 
     def admits(self, kind: Kind, now: float) -> bool:
-        """Whether a message of this kind is to be written; the first one always is."""
+        """Tell whether to write a message of this kind; the first message always is written."""
         state = self._kinds.get(kind)
         if state is None:
             if len(self._kinds) >= KINDS:
@@ -104,12 +104,12 @@ class LogBudget:
         return mine and ours
 
     def spend(self, kind: Kind, size: int) -> None:
-        """So many bytes were written."""
+        """Take so many written bytes from the budget."""
         self._all.level -= size
         self._state(kind).bucket.level -= size
 
     def leave_out(self, kind: Kind, example: str, now: float) -> None:
-        """One was not written; `example` is its text."""
+        """Count a message that was not written; `example` is its text."""
         state = self._state(kind)
         if not state.left_out:
             state.example, state.since = example, now
@@ -261,10 +261,10 @@ def kind_of(record: logging.LogRecord) -> Kind:
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Log errors to the present standard error, since a command's answer is no place for more.
+    """Log errors to the present standard error; further messages would disturb a command's answer.
 
-    `verbose`: everything, debug messages too. A daemon logs more: `cli.output.log_as_daemon`.
-    What Python would print there by itself (warnings, errors of threads, of destructors) is logged as well.
+    `verbose`: everything, debug messages too. A daemon logs more: `cli.output.log_as_daemon`. Messages that
+    Python would print there by itself (warnings, errors of threads, of destructors) are logged as well.
     """
     handler = BoundedHandler(_writing(sys.stderr))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.ERROR, handlers=[handler])

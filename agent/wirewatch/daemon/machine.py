@@ -40,7 +40,7 @@ class MachineFile:
 class KeptMachine:
     """The memory of the machine to begin with; `parts` by collector, as the file holds them.
 
-    `machine`: the names of this one. `wrong`: why the file is unusable, `foreign`: why it is another's.
+    `machine`: the names of this machine. `wrong`: why the file is unusable, `foreign`: why it is another's.
     """
 
     machine: Machine = field(default_factory=Machine)

@@ -72,7 +72,7 @@ class ConditionWriter:
         self._schedule_write()
 
     async def write(self) -> None:
-        """Send a request if one is due."""
+        """Send the next request, if a request is due."""
         mono = self._clock.mono()
         if mono < self._pace.latest:
             return
@@ -161,7 +161,7 @@ class ConditionWriter:
 
 
 def _why(error: OSError | ValueError) -> str:
-    """The words of the system or OpenSSL for an error, without those that the other end sent."""
+    """Return the words of the system or OpenSSL for an error, without words that the other end sent."""
     reason = next(filter(None, (getattr(error, name, "") for name in _REASONS)), "")
     name = getattr(error, "filename", None)
     return f"{f'{name}: ' if name else ''}{reason or str(error) or type(error).__name__}"

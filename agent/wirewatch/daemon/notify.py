@@ -36,7 +36,7 @@ PARTS = 3.0
 LONGEST = 300
 """Characters of a status line."""
 LOOK = 1.0
-"""Seconds between two looks at the verdict: one that changes is in its file after that."""
+"""Seconds between two looks at the verdict: a changed verdict is in its file after that."""
 MODE = 0o644
 """For every user, as the socket is: a job's own script may read it."""
 _BOOT, _UPTIME = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/uptime")

@@ -44,7 +44,7 @@ _OFF = "the topology is not compared with anything here: [drift] is switched off
 
 
 class FindingOrders:
-    """Changes the board's ledger as an operator orders; `repaired` gets each finding that is so."""
+    """Changes the board's ledger as an operator orders; `repaired` gets each finding ordered as repaired."""
 
     def __init__(
         self, board: Board, clock: Clock, repaired: Callable[[Standing], None] = lambda _: None
@@ -84,12 +84,12 @@ class TopologyOrders:
     ) -> None:  # fmt: skip
         """Set the board and the orders to collectors.
 
-        `poll` runs them all, `reading` waits for one to end, `forget` has them forget lost parts first.
+        `poll` runs all collectors, `reading` waits for a given run, `forget` drops lost parts first.
         """
         self._board, self._poll, self._reading, self._forget = board, poll, reading, forget
 
     def troubles(self) -> Sequence[str]:
-        """The rules of all findings but those of drift itself; safe from any thread."""
+        """Return the rules of all findings except drift's own; safe from any thread."""
         board = self._board
         if board is None or not board.first_polls_done():
             return (NOT_POLLED,)
@@ -173,7 +173,7 @@ def _accepted(
 
 
 def _effect(order: AcceptOrder, kept: Baseline | None) -> tuple[str, str]:
-    """What the order does, and how that is taken back."""
+    """Say in words what the order does, and how to take it back."""
     what = f"change {order.change}" if order.change else "the baseline before this one"
     if order.undo:
         return f"{what} {'counts again' if order.change else 'holds again'}", "accept it again to undo that"

@@ -57,7 +57,7 @@ class PairsResultStore:
 
     @property
     def trouble(self) -> str:
-        """Why what was kept cannot be used; empty where it can."""
+        """Return why what was kept cannot be used; empty where it can."""
         return self._held.trouble
 
     def put(self, result: PairsResult) -> None:
@@ -73,7 +73,7 @@ class PairsResultStore:
 
 
 class PairsOrders:
-    """Takes reported results, and drops repaired ones; `reading` runs collectors, and waits for one."""
+    """Takes results and drops repaired parts; `reading` runs collectors and waits for the named."""
 
     def __init__(
         self, store: PairsResultStore, board: Board, clock: Clock, reading: Callable[[str], Awaitable[None]]
@@ -81,7 +81,7 @@ class PairsOrders:
         self._store, self._board, self._clock, self._reading = store, board, clock, reading
 
     async def tell(self, order: PairsOrder) -> FindingsDocument:
-        """Take a result; returns all findings afterwards. The same one again changes nothing.
+        """Take a result; returns all findings afterwards. The same result again changes nothing.
 
         Raises OrderError: it cannot be meant, is older than another, or of the future.
         """

@@ -27,7 +27,7 @@ T = TypeVar("T")
 VERSION = 1
 VERBS = 1
 LIMIT = 16 << 20
-"""Bytes; a larger file is not one of ours."""
+"""Bytes; a larger file cannot be ours."""
 AGAIN = 2.0
 """Seconds after which a failed write is tried again."""
 LOOK = 10.0
@@ -130,7 +130,7 @@ class StateWriter:
 class FolderWatch:
     """Looks after the state folder in a lane of its own; only the event loop calls it.
 
-    `again`: all that write what is remembered, when the folder is a new one.
+    `again`: called when the folder is new, to write all remembered state again.
     """
 
     def __init__(self, folder: HeldFolder, again: Iterable[Callable[[], None]], clock: Clock) -> None:
@@ -323,9 +323,9 @@ def put_aside(path: Path, at: float) -> Aside:
 
 
 def read_ledger(path: Path, boot: str, at: float, *, own: bool = False) -> Ledger:
-    """Return what the file holds; one that cannot be parsed is a finding, since it may have held one.
+    """Return what the file holds; an unparsable file is a finding, since it may have held a fault.
 
-    `own`: for the agent that owns the file, which puts it aside then.
+    `own`: for the agent that owns the file; it then puts the unparsable file aside.
     """
     kept = FILE.read(path, at if own else None)
     if kept is None:
@@ -358,7 +358,7 @@ def _by_ack(entry: Entry) -> Entry:
 
 
 def _begun(entry: Entry, boot: str) -> Entry:
-    """The entry at a start, without stamps of a boot where that boot or this one is not known."""
+    """Return the entry at a start; drops stamps where its boot or this boot is not known."""
     if boot and entry.boot:
         return replace(entry, mono=None)
     return replace(entry, mono=None, stamp=None, newest=None)

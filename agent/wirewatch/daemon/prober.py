@@ -35,9 +35,9 @@ LAST = 2.0
 """Seconds that closing handles may take after a signal."""
 CONNECTIONS = 32
 REQUEST_BYTES = 256 << 10
-"""Of a request's body; those of the agent take 2 KiB."""
+"""Largest body of a request; the agent's requests take 2 KiB."""
 REQUEST_SECONDS = 5.0
-"""For a request's head, and for its body."""
+"""Seconds for a request's head, and for its body."""
 ENDING = "the prober ends"
 GONE = "the caller is gone"
 BUSY = Refusal(SkipReason.LOCKED, "the prober is at work for another caller")
@@ -153,7 +153,7 @@ class ProberService:
         return Refusal(SkipReason.PROBER_AWAY, f"the prober works on {prober}, and its caller on {caller}")
 
     def _allowed(self, wanted: ProbeRequest) -> ProbeRequest:
-        """The caller says what to measure; the limits that keep jobs safe are those of this prober."""
+        """Return the request as the caller gave it, with this prober's limits: they keep jobs safe."""
         ours, asked = self._options, wanted.options
         options = replace(
             asked, unseen_bytes=ours.unseen_bytes, free_bytes=ours.free_bytes, ranks=ours.ranks,

@@ -82,8 +82,8 @@ class Lane:
 class Schedule:
     """Runs collectors for ever, each in its lane, and publishes their components on the board.
 
-    A collector that cannot be run or published is one that failed: the others go on. One that cannot even be
-    published as failed ends `run`, so that no old verdict is served. `lane` makes a lane, given its name.
+    A collector that cannot be run or published has failed: the others go on. If even its failure cannot be
+    published, `run` ends, so that no old verdict is served. `lane` makes a lane, given its name.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Schedule:
             self._begin(self._group)
 
     def change(self, collectors: Sequence[AnyCollector], expect: Expect) -> None:
-        """Run these from now on, each once at once; those of the same name go on with their memory."""
+        """Run these collectors from now on, each once at once; known names go on with their memory."""
         self._collectors, self._expect = {one.name: one for one in collectors}, expect
         for name in self._collectors:
             self._timings.setdefault(name, Timing(self._hardware.clock.mono()))
@@ -133,7 +133,7 @@ class Schedule:
         kick.set()
 
     async def reading(self, name: str) -> None:
-        """Let every collector run now, and wait until one has published a run that began after this call."""
+        """Let every collector run now; wait until `name` publishes a run begun after this call."""
         timing = self._timings[name]
         if timing.running:
             await timing.published.wait()
@@ -203,7 +203,7 @@ class Schedule:
         return ran
 
     def _until_gap(self, collector: AnyCollector) -> float:
-        """Seconds until the gap that this one needs; its lane asks again, since it may have waited long."""
+        """Return seconds until the gap that this collector needs; its lane asks again after the wait."""
         others = map(self._timings.get, collector.apart)
         return until_gap(filter(None, others), self._hardware.clock.mono())
 

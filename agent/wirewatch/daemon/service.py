@@ -55,7 +55,7 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Listening sockets: the port, which `web` guards, and local ones; `tier` of the exported metrics."""
+    """Listening sockets: the port that `web` guards, and local sockets; `tier` of the exported metrics."""
 
     port: socket.socket
     web: PortGuard = field(default_factory=PortGuard)

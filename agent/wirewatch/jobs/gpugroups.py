@@ -1,4 +1,4 @@
-"""Grouping GPUs into jobs by their processes, and naming these jobs. Pure."""
+"""Group GPUs into jobs by their processes, and name these jobs. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -12,7 +12,7 @@ def is_named(owner: str) -> bool:
 
 
 def job_name(pids: Collection[int], owners: Mapping[int, str]) -> str:
-    """Return the name of a job: the one owner of its processes if that has a name, else `pid:N`."""
+    """Return the name of a job: the single owner of its processes if it has a name, else `pid:N`."""
     names = {owners.get(pid, "") for pid in pids}
     name = names.pop() if len(names) == 1 else ""
     return name if is_named(name) else f"pid:{min(pids)}"

@@ -7,7 +7,7 @@ from wirewatch.core.statistics import grouped
 
 K = TypeVar("K", bound=Hashable)
 Path = tuple[Any, ...]
-"""Of an asker, from the outermost group inwards; all paths have one length, and steps can be ordered."""
+"""The groups of an asker, from the outermost inwards; all paths have one length, and steps can be ordered."""
 
 
 def fair(total: int, asked: Mapping[Path, int]) -> dict[Path, int]:

@@ -1,10 +1,10 @@
 """Hand values between running jobs and the rest of the node.
 
-Jobs are judged in their surroundings: what other components know of the wires. The newest hint of a job makes
-a probe due.
+Jobs are judged in their surroundings: the knowledge of other components about the wires. The newest hint of a
+job makes a probe due.
 
-A slow wire of a job alone is a hint: compute beside collectives slows them too. What confirms it, and what
-does not, is decided here: faults of links, of PCIe, of the probe, of the way between GPUs.
+A slow wire of a job alone is a hint: compute beside collectives slows them too. This module decides which
+faults confirm it: of links, of PCIe, of the probe, of the way between GPUs.
 """
 
 from collections import Counter
@@ -50,8 +50,7 @@ WITNESSES = (
 )  # fmt: skip
 """Rules of findings that say of a wire between GPUs that it is slow, or why it may be.
 
-Not those of NICs and of GPUs that were replaced: no wire between the GPUs here is slower for them.
-"""
+Rules of NICs and of replaced GPUs are not among them: they slow no wire between the GPUs here."""
 MOST = 8
 """Witnesses that are handed on, the worst first."""
 _CONTRADICT = frozenset({TimesDoubt.TWICE, TimesDoubt.UNLIKE, TimesDoubt.SAME_GPU})
@@ -125,7 +124,7 @@ def _timed(job: RunningJob) -> TimedJob:
 
 
 def _counted(some: Iterable[CommunicatorTimes]) -> Iterator[CountedCommunicator]:
-    """Communicators whose ranks here count the same calls; not those that are over."""
+    """Yield running communicators whose ranks here count the same calls."""
     for one in some:
         here = [replace(rank, settings={}) for rank in one.here if rank.state is not RingState.FINALIZED]
         live = any(rank.state is RingState.LIVE for rank in here)

@@ -1,8 +1,8 @@
-"""What the collectives of running jobs took: by job, communicator, window, operation and size.
+"""Times of the collectives of running jobs: by job, communicator, window, operation and size.
 
-The facts that the collector `jobs` offers to those that explain, show or judge running jobs. They are all
-about the ranks on this node. In a collective all ranks end together, so that the shortest duration among them
-is the time on the wire, what another rank has more is its waiting, and who waits least is the late one.
+The collector `jobs` offers these facts to rooms that explain, show or judge running jobs. They are all about
+the ranks on this node. In a collective all ranks end together. So the shortest duration is the time on the
+wire, and the excess of another rank is its waiting. The rank that waits least is late.
 """
 
 from collections.abc import Iterator, Mapping
@@ -135,7 +135,7 @@ class OperationTimes:
 
     @property
     def small(self) -> bool:
-        """Whether its time is latency and not bandwidth; False where the size is not known."""
+        """Tell whether its time is latency and not bandwidth; False where the size is not known."""
         return 0 < self.size_bytes < LATENCY_BELOW
 
     @property
@@ -331,17 +331,17 @@ class RunningJob:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes as this machine counts them, those that are known."""
+        """Return the known ids of its processes, as this machine counts them."""
         found = {one.pid for comm in self.communicators for one in comm.here}
         return tuple(sorted(pid for pid in found if not isinstance(pid, Absent)))
 
 
 @dataclass(frozen=True, slots=True)
 class JobHint:
-    """What brings a probe forward and changes no verdict: a late GPU, or a wire that is slow alone.
+    """A hint that brings a probe forward and changes no verdict: a late GPU, or a wire that is slow alone.
 
     `kind`: `late` or `wire`. `gpu`: UUID of the late GPU, empty for a wire. `since`, `at` in Unix seconds,
-    `mono` in monotonic ones: when it was first and last seen.
+    `mono` in monotonic seconds: when it was first and last seen.
     """
 
     kind: str

@@ -1,7 +1,7 @@
-"""Communicators from single lines of NCCL's log: which line belongs to which.
+"""Assign single lines of NCCL's log to communicators.
 
-A line names its communicator by a pointer, or not at all: then the thread that wrote it, the devices of its
-ranks and what was begun before it decide.
+A line names its communicator by a pointer, or not at all. Then the writing thread, the devices of its ranks
+and the communicators begun before it decide.
 """
 
 from bisect import bisect_left, insort
@@ -18,9 +18,9 @@ from wirewatch.nccl.lines import NOT_LOGGED, Init, Joined, Link, RingOrder, Span
 from wirewatch.nccl.messages import NOWHERE, Process
 
 CANDIDATES = 64
-"""How many communicators of a rank, begun before and after a line, may be the one that it means."""
+"""Communicators of a rank, begun before and after a line, that are candidates for the line's communicator."""
 NAME = 100
-"""Characters of a split's id, which has its parent's before it; of a longer one the pointer stands for it."""
+"""Characters of a split's id, which has its parent's before it; a pointer stands for a longer id."""
 GroupFact = Init | Link | Channels | Took | Spans | Joined | RingOrder
 """Facts that are about one communicator."""
 Ends = tuple[int, int, str]
@@ -154,7 +154,7 @@ class _Groups:
             group.finished.add(init.rank)
 
     def begin_late(self, logged: LoggedFact, spans: Spans) -> None:
-        """A rank whose beginning the log lacks, and with it the id: it joins the one group that lacks it."""
+        """Add a rank whose beginning and id the log lacks: it joins the only group that lacks it."""
         if self.at_pointer(logged, spans.pointer):
             return
         alike = [group for group in self.all if group.ranks == spans.ranks]

@@ -1,7 +1,7 @@
-"""Facts that messages of NCCL's log state: one for each form of text that is read here.
+"""Facts that messages of NCCL's log state: a class for each form of text.
 
-NCCL cuts a message at 1023 characters, and a launcher or another rank may tear it: of what begins like a
-known form and does not go on so nothing follows. How messages are found in a text: `nccl.messages`.
+NCCL cuts a message at 1023 characters, and a launcher or another rank may tear it. A message that only begins
+like a known form gives no fact. `nccl.messages` finds the messages in a text.
 
 Sources: NCCL 2.10 to 2.30, the files that print them; connections as 2.4 and 2.5 print them too.
 """
@@ -57,7 +57,7 @@ class Took(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """How many nodes a communicator spans, by one of its ranks; since 2.20."""
+    """How many nodes a communicator spans, by the line of a rank; since 2.20."""
 
     pointer: str
     rank: int
@@ -84,7 +84,7 @@ class Joined(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Which algorithm and protocol run a collective: see `core.account.Call`."""
+    """The algorithm and protocol that run a collective: see `core.account.Call`."""
 
     op: str
     size_bytes: int
@@ -239,7 +239,7 @@ def _link(m: re.Match[str]) -> Link:
 
 
 def _ring(m: re.Match[str]) -> RingOrder:
-    """The ring of all ranks; NCCL cuts a long one, and the last number may then be torn."""
+    """Return the ring of all ranks; NCCL cuts a long ring, and the last number may then be torn."""
     cut = m[3].endswith("...")
     ranks = [int(rank) for rank in m[3].rstrip(".").split()]
     return RingOrder(int(m[1]), int(m[2]), tuple(ranks[:-1] if cut else ranks), closed=not cut)

@@ -61,7 +61,7 @@ def ignored(name: str, value: str) -> tuple[str, ...]:
 
 
 def left_without(name: str, value: str) -> tuple[str, ...]:
-    """The collectives that a list leaves nothing which they have; from 2.24 on calling one of them fails."""
+    """Return collectives for which a list leaves no choice; from 2.24 on calling them fails."""
     found = allowed(name, value)
     if name == ALGO:
         return tuple(function for function in FUNCTIONS if not found[function] & _HAVE[function])
@@ -69,7 +69,7 @@ def left_without(name: str, value: str) -> tuple[str, ...]:
 
 
 def lacks(name: str, value: str, *needed: str) -> bool:
-    """Whether a list, or NCCL's refusal of it, keeps one of `needed` from a collective that has it."""
+    """Tell whether a list, or NCCL's refusal of it, keeps a `needed` word from a collective that has it."""
     try:
         found = allowed(name, value)
     except ListError:

@@ -1,7 +1,7 @@
 """NCCL's log as an account: the wires that NCCL found, what it chose, its settings and its warnings.
 
-The log is that of `NCCL_DEBUG=INFO` with the subsystems INIT, GRAPH, ENV, TUNING, NET, P2P, SHM and NVLS,
-from its own file (`NCCL_DEBUG_FILE`) or in the middle of another program's output. A line that is cut gives
+`NCCL_DEBUG=INFO` writes the log, with the subsystems INIT, GRAPH, ENV, TUNING, NET, P2P, SHM and NVLS. It is
+a file of its own (`NCCL_DEBUG_FILE`), or mixed with another program's output. A line that is cut gives
 nothing; it is counted if its kind can still be seen. Forms of lines: `nccl.lines`.
 """
 
@@ -66,11 +66,11 @@ class Seen:
 
 
 class NcclLog:
-    """One log as it is read; nothing is kept but what differs, and of that at most AT_MOST of each kind.
+    """One log as it is read; keeps only different entries, at most AT_MOST of each kind.
 
     `versions` and `warnings` by their text. `kinds`: warnings that differ in numbers alone, with the text of
-    the first. `torn`: the first lines of those that were `not_understood`.
-    `other`: messages of the many kinds that are not read here. `left_out`: lines over the limits, by kind.
+    the first. `torn`: the first lines that were `not_understood`. `other`: messages of the many kinds that
+    are not read here. `left_out`: lines over the limits, by kind.
     """
 
     def __init__(self) -> None:
@@ -88,16 +88,16 @@ class NcclLog:
 
     @property
     def lines(self) -> int:
-        """How many lines were read."""
+        """Return how many lines were read."""
         return self._messages.lines
 
     @property
     def foreign(self) -> int:
-        """How many lines have nothing of NCCL's: those of the program whose output it is."""
+        """Count the lines without anything of NCCL's: the lines of the program that wrote the output."""
         return self._messages.foreign
 
     def read(self, lines: Iterable[str]) -> "NcclLog":
-        """Takes lines with or without line ends; may be called again with those that follow."""
+        """Take lines with or without line ends; may be called again with the following lines."""
         for message in self._messages.of(self._versions(lines)):
             self.count += 1
             self._take(message)
@@ -196,7 +196,7 @@ class NcclLog:
 
 
 def parse_nccl_log(text: str) -> Account:
-    """The account of all messages in a text; an empty one for a text without any."""
+    """Return the account of all messages in a text; an empty account for a text without any."""
     return NcclLog().read(io.StringIO(text)).account()
 
 

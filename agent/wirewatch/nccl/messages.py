@@ -25,7 +25,7 @@ BLOCK = 1 << 20
 LONGEST = 1023
 """The most text that a message keeps: NCCL cuts it there, and text behind that is another program's."""
 HOSTS = 20_000
-"""How many processes are remembered with their hosts: those of a job of 20,000 GPUs."""
+"""How many processes are remembered with their hosts: enough for a job of 20,000 GPUs."""
 
 
 class Message(NamedTuple):

@@ -1,6 +1,6 @@
-"""Which communicators of a job are its TP, PP, DP and EP groups. Pure.
+"""Find the TP, PP, DP and EP groups among the communicators of a job. Pure.
 
-Nothing but membership, sizes and operations decides that. Where they do not, a group has no name.
+Membership, sizes and operations alone decide. Where they do not, a group has no name.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from itertools import combinations
 
 TENSOR, PIPELINE, DATA, EXPERT = "TP", "PP", "DP", "EP"
 OFTEN = 4
-"""Times as often meet tensor parallel ranks as data parallel ones: in each layer, and not in each step."""
+"""Times as often tensor parallel ranks meet as data parallel ranks: in each layer, and not in each step."""
 RARE = 5
 """Times as many sends as collectives has a communicator that is there for sends."""
 _PAIR, _SOME = 2, 3
@@ -52,9 +52,9 @@ def group_names(groups: Sequence[ParallelGroup]) -> Mapping[Hashable, str]:
 
 
 def families(groups: Iterable[ParallelGroup]) -> list[list[ParallelGroup]]:
-    """Communicators of the same size, on as many nodes, with as many ranks here, and no process in two.
+    """Group communicators of equal size, equal node count and equal ranks here, with no process in two.
 
-    They make as many calls, at most half of which one of them may not have made yet.
+    They make equally many calls; a communicator may still lack at most half of them.
     """
     found: list[list[ParallelGroup]] = []
     for group in sorted(groups, key=lambda one: (-one.calls, one.key)):
@@ -107,7 +107,7 @@ def _tensor_and_data(
 
 
 def _cross(inside: Sequence[ParallelGroup], across: Sequence[ParallelGroup]) -> bool:
-    """Tell whether each process is in one of both, and no two processes are together in one of both."""
+    """Tell whether both cover the same processes, and no two processes share a group in both."""
     covered = [frozenset().union(*(one.processes for one in some)) for some in (inside, across)]
     apart = all(len(one.processes & other.processes) <= 1 for one in inside for other in across)
     return apart and covered[0] == covered[1]

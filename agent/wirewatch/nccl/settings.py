@@ -1,8 +1,8 @@
-"""NCCL's settings: how it reads them, and those that lower bandwidth below what its defaults give.
+"""NCCL's settings: how it reads them, and the settings that lower bandwidth below its defaults.
 
-They change no expectation, except NVLS switched off (busbw.expected). Sources: NCCL's user guide,
-environment variables, and what 2.30 does with them (src/graph/tuning.cc, paths.cc, search.cc); effects
-measured on four H200 at 256 MiB, where 340 GB/s are healthy.
+They change no expectation, except NVLS switched off (busbw.expected). Sources: NCCL's user guide, environment
+variables, and the source of 2.30 (src/graph/tuning.cc, paths.cc, search.cc). Effects were measured on four
+H200 at 256 MiB, where 340 GB/s are healthy.
 """
 
 import re
@@ -79,7 +79,7 @@ def number(text: str) -> int:
 
 
 def is_number(text: str) -> bool:
-    """Whether strtoll reads the whole text, and not as one to base 8 that looks like one to base 10."""
+    """Tell whether strtoll reads the whole text, and not in base 8 where it looks like base 10."""
     match = _NUMBER.match(text)
     octal = match is not None and bool((match[3] or "").strip("0"))
     return match is not None and not text[match.end() :].strip() and not octal
@@ -134,7 +134,7 @@ def _text(raw: bytes) -> str:
 
 
 def gdr_level(value: str) -> tuple[bool, Path | None]:
-    """Whether a value of NCCL_NET_GDR_LEVEL is known, and the farthest path that it lets GPUDirect take.
+    """Tell whether a value of NCCL_NET_GDR_LEVEL is known, and the farthest path that it lets GPUDirect take.
 
     A path of None switches GPUDirect off: no NIC is nearer than PIX. NCCL's PHB takes in what nvidia-smi
     calls NODE; a number above the highest is the highest.
@@ -147,8 +147,8 @@ def gdr_level(value: str) -> tuple[bool, Path | None]:
 def allows_hca(value: str, device: str, port: int) -> bool:
     """Whether a value of NCCL_IB_HCA lets NCCL use a port of an RDMA device (misc/socket.cc, matchIfList).
 
-    The list has beginnings of names, whole names after `=`, each with a port after `:` or for all ports;
-    after `^` it names what is left out.
+    The list has prefixes of names, or whole names after `=`; each has a port after `:`, or stands for all
+    ports. After `^` it lists the ports to leave out.
     """
     excludes, rest = value.startswith("^"), value.removeprefix("^")
     exact, rest = rest.startswith("="), rest.removeprefix("=")
@@ -184,7 +184,7 @@ def _more_channels(value: str) -> bool:
 
 
 def _short_reach(value: str) -> bool:
-    """Whether a level of NCCL_P2P_LEVEL is nearer than the farthest; NCCL does not heed other text."""
+    """Tell whether a level of NCCL_P2P_LEVEL is nearer than the farthest; NCCL does not heed other text."""
     return value in _NEAR or (value[:1].isdigit() and number(value) < _FAR)
 
 

@@ -1,4 +1,4 @@
-"""Which variables NCCL reads: since and until which version, as numbers or as text, and what is set instead.
+"""The variables that NCCL reads: first and last version, number or text, and the replacement to set.
 
 Sources: NCCL's source by tag, 2.3.5 to 2.30.7 (NCCL_PARAM, DEFINE_NCCL_PARAM, ncclGetEnv, getenv), and its
 user guide, environment variables. A name that NCCL does not read has no effect, and NCCL says nothing of it.
@@ -13,7 +13,7 @@ from functools import cache
 Version = tuple[int, ...]
 OLDEST: Version = (2, 3)
 NEWEST: Version = (2, 30, 7)
-"""The versions whose variables are known; those of the oldest may be older still."""
+"""The newest version whose variables are known; variables of the oldest version may be older still."""
 PREFIX = "NCCL_"
 _VERSION = re.compile(r"\s*v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?(?!\d)", re.ASCII)
 _LIKE = 0.8
@@ -33,7 +33,7 @@ class Variable:
     instead: str = ""
 
     def missing_in(self, nccl: Version) -> bool:
-        """Whether a version of NCCL does not read it."""
+        """Tell whether a version of NCCL does not read it."""
         older = nccl < self.since[: len(nccl)] and self.since > OLDEST
         return older or (self.last is not None and nccl > self.last)
 

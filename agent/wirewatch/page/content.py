@@ -41,9 +41,9 @@ NO_CONTEXT = PageContext()
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """The documents of one moment; `ends`: what ends a finding, in words, by its id.
+    """The documents of one moment; `ends`: how each finding ends, in words, by its id.
 
-    `jobs` are those with the tap, `hangs` those that hang or did; None while their collectors cannot read.
+    `jobs` carry the tap, `hangs` are jobs that hang or did hang; None while their collectors cannot read.
     `explained`: all running jobs, with the first line about each.
     """
 

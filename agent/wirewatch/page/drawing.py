@@ -72,7 +72,7 @@ PART_HEIGHT, PCI_GAP, BRIDGE_HEIGHT, PORT_HEIGHT, FRAME_FOOT = 50.0, 30.0, 26.0,
 NAME_LETTERS, NOTE_LETTERS = 9, 13
 """Letters that a part has room for."""
 ARCS_SHOWN = 8
-"""With more curves between GPUs than this, the numbers of links are left out."""
+"""Most curves between GPUs for which the numbers of links are shown."""
 
 
 class _Layout:
@@ -173,7 +173,7 @@ class _Layout:
 
 
 def groups(graph: Topology) -> tuple[PciGroup, ...]:
-    """The groups of a graph by NUMA node, those with GPUs first, in the order of their GPUs."""
+    """Return the groups of a graph by NUMA node: groups with GPUs first, in the order of their GPUs."""
     keys = sorted({_key(one.place) for one in graph.gpus} | {_key(one.place) for one in graph.nics})
     made = []
     for key in keys:
@@ -265,7 +265,7 @@ def _port(here: Readings, nic: NicPart) -> tuple[str, Style]:
 
 
 def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) -> tuple[Links, ...]:
-    """By peer as the graph has it; of a GPU that has one peer the newer numbers of the links themselves."""
+    """Return links by peer from the graph; for a GPU with one peer, the newer numbers of its links."""
     mine = [wires for wires in graph.nvlink if wires.uuid == gpu.uuid]
     up, expected = up_and_expected(here, GpuName(str(gpu.index), gpu.uuid))
     watched = "nvlink" in here.collectors and here.applies("nvlink")
@@ -287,7 +287,7 @@ def _links(content: PageContent, graph: Topology, here: Readings, gpu: GpuPart) 
 def _pairs(
     gpus: Sequence[GpuPart], links: Mapping[str, Sequence[Links]]
 ) -> Iterator[tuple[GpuPart, GpuPart, Links]]:
-    """Pairs of GPUs with links between them; of the two ends, the one with fewer links up."""
+    """Yield pairs of GPUs with links between them; of the two ends, the end with fewer links up."""
     for one, other in combinations(gpus, 2):
         ways = ((one, other), (other, one))
         found = [link for a, b in ways for link in links[a.uuid] if link.peer == b.uuid]
@@ -305,7 +305,7 @@ def _part(center: float, y: float, text: str, note: str, style: Style) -> Box:
 
 
 def _fit(text: str, letters: int) -> str:
-    """So much of a name as a box has room for; all of it is in the words."""
+    """Return the part of a name that fits into a box; the whole name is in the words."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 

@@ -76,7 +76,7 @@ def anchor(title: str) -> str:
 
 
 def start(health: HealthDocument) -> str:
-    """Whether the next job may start, as a sentence."""
+    """Tell whether the next job may start, as a sentence."""
     if not health.job_ready:
         return "No job may start on this node."
     probe = health.probe

@@ -73,7 +73,7 @@ def up_and_expected(here: Readings, gpu: GpuName) -> tuple[int | None, int | Non
 
 
 def counted(errors: Mapping[str, float], why: str) -> Cell:
-    """Error counters in short: only those that have counted anything."""
+    """Show error counters in short: only counters above 0."""
     if not errors:
         return unknown(why)
     some = [f"{kind.replace('_', ' ')} {plain(value)}" for kind, value in errors.items() if value]

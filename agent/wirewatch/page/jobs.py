@@ -20,7 +20,7 @@ MS = 1e3
 JOBS, HANGS = 12, 8
 """Jobs that are shown, and rows of each; hangs that are shown, the newest first."""
 LATE = 0.5
-"""Share of the collectives from which on a GPU is shown as the one that is waited for."""
+"""Least share of the collectives for which a GPU must be late to be shown as the late GPU."""
 _JOB_HEADS = (
     Column("Job"), Column("GPUs"), Column("In collectives", "% of the time", number=True),
     Column("Waiting", "% of the time", number=True), Column("Waits for"), Column("Remarks"),

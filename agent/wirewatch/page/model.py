@@ -41,7 +41,7 @@ class Cell:
 
     @property
     def long(self) -> bool:
-        """Whether it is a sentence, which may be broken into lines."""
+        """Tell whether it is a sentence, which may be broken into lines."""
         return len(self.text) > LONG or self.span > 1
 
 
@@ -76,7 +76,7 @@ class Table:
 
     @property
     def narrow(self) -> bool:
-        """Whether its columns should stay together instead of filling the page."""
+        """Tell whether its columns should stay together instead of filling the page."""
         return self.dense or len(self.columns) <= NARROW
 
 
@@ -193,7 +193,7 @@ class Drawing:
 
     @property
     def wide(self) -> bool:
-        """Whether it would be too small to read on a phone, and should be scrolled there."""
+        """Tell whether it would be too small to read on a phone, and should be scrolled there."""
         return self.width > WIDE
 
 

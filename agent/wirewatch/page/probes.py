@@ -20,7 +20,7 @@ SMALL = 1 << 20
 PAST = 8
 """How many of the newest probes are shown."""
 LOW = ProbePolicy().ratio
-"""Of what is expected, by default: the finding itself is judged by the configuration's."""
+"""Default share of the expected value: the finding itself is judged by the configuration's."""
 STEPS: Sequence[tuple[float, Tone, str]] = (
     (0.25, "slow3", "25 % and more below"),
     (0.10, "slow2", "10 % to 25 % below"),

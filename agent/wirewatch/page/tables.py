@@ -31,7 +31,7 @@ class Readings:
         return [one for one in self.series.get(name, ()) if wanted <= one.labels.items()]
 
     def value(self, name: str, part: Part) -> float | None:
-        """The one number of this name that a part has; None where it is not known."""
+        """Return the single number of this name that a part has; None where it is not known."""
         return next((one.value for one in self.of(name, part)), None)
 
     def by(self, name: str, part: Part, label: str) -> Mapping[str, float]:
@@ -44,7 +44,7 @@ class Readings:
         return next((state for state, value in states.items() if value), "") if states else None
 
     def why(self, collector: str, part: Part | None = None) -> str:
-        """Why a collector has no number, of a part or of any."""
+        """Return why a collector has no number, of a part or of any."""
         one = self.collectors.get(collector)
         if one is None:
             return f"the collector {collector} is switched off"
@@ -65,7 +65,7 @@ class Readings:
         return unread if self.applies(collector) else Sentence(none, "quiet")
 
     def applies(self, collector: str) -> bool:
-        """Whether a collector may have something to watch on this node."""
+        """Tell whether a collector may have something to watch on this node."""
         one = self.collectors.get(collector)
         return one is None or one.applicable is not False or bool(one.findings)
 
@@ -86,7 +86,7 @@ class GpuName:
 
 UNKNOWN = "not known"
 JOINED = 3
-"""So many cells in a row that are not known for one reason become one, with the reason in it."""
+"""Least number of unknown cells in a row with a common reason that become a single cell with the reason."""
 
 
 def moment(at: float, now: float) -> Moment:
@@ -119,7 +119,7 @@ def order(index: str) -> tuple[int, str]:
 
 
 def unique(gpus: Iterable[GpuName]) -> tuple[GpuName, ...]:
-    """Each GPU once, by index: its first name; one without a UUID only where no other has its index."""
+    """Return each GPU once, by index, under its first name; without a UUID only if no other has its index."""
     found: dict[str, GpuName] = {}
     for one in gpus:
         found.setdefault(one.uuid or f"index {one.index}", one)

@@ -13,7 +13,7 @@ from wirewatch.server.webconfig import OPEN_PATHS
 HEAD_BYTES = 16 << 10
 """Bytes of a request's line and headers."""
 DESCRIPTORS, ENOUGH = 256, 4096
-"""Open files that the agent itself may need, and those for it and all connections with room to spare."""
+"""Open files that the agent itself may need, and open files that suffice for it and all connections."""
 FEWEST = 8
 """Connections of a listener, however few files this process may open."""
 LATELY = 10.0
@@ -22,12 +22,12 @@ LATELY = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How many connections a listener has, and how long each step of one may take, in seconds.
+    """The limits of a listener: how many connections, and seconds for each step of a connection.
 
     `connections`: in all; `reserved` more are for the machine's own clients: root and the agent's user at a
-    unix socket, the same host at a port. `of_one`: of one client. `requests`: that are answered at a time,
-    beside those for open paths. `handshake`: of TLS. `head`: from a new connection, or from the first byte of
-    a request, to the end of its headers. `idle`: from an answer to the next request, longer than the usual
+    unix socket, the same host at a port. `of_one`: connections of one client. `requests`: answered at a time,
+    not counting requests for open paths. `handshake`: of TLS. `head`: from a new connection, or a request's
+    first byte, to the end of its headers. `idle`: from an answer to the next request, longer than the usual
     scrape intervals. `patience`: for a request's body, and for the client to read the answer. `body`: bytes.
     """
 
@@ -43,7 +43,7 @@ class Bounds:
 
 
 LOCAL = Bounds(of_one=32)
-"""Of the local socket, where the start of every job may connect."""
+"""The bounds of the local socket, where the start of every job may connect."""
 
 
 class Phase(Enum):
@@ -58,8 +58,8 @@ class Phase(Enum):
 class Admission:
     """The place of one connection, which `end` ends at once.
 
-    `client`: its address, its IPv6 network or its user; `own`: it belongs to the machine itself. `since`: its
-    request came then, or it has waited for one. `counted`: its request is among those that are bounded.
+    `client`: its address, its IPv6 network or its user; `own`: it belongs to the machine itself. `since`:
+    when its request came, or its wait for one began. `counted`: the limit on requests counts it.
     """
 
     client: str
@@ -120,11 +120,11 @@ class Connections:
         place.phase = phase
 
     def crowded(self) -> bool:
-        """Whether connections should not be kept for a next request, since room may be needed soon."""
+        """Tell whether connections should not be kept for a next request, since room may be needed soon."""
         return 4 * len(self.open) > 3 * self.bounds.connections
 
     def _give_way(self, places: Sequence[Admission], newcomer: Admission) -> bool:
-        """End one of these for a newcomer, or refuse the newcomer."""
+        """End the connection of a place for a newcomer, or refuse the newcomer."""
         most = Counter(one.client for one in places)
         fitting = (
             one

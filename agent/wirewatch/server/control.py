@@ -181,7 +181,7 @@ def prober_application(probing: Probing) -> FastAPI:
 
     @app.exception_handler(_RequestRefused)
     async def refused(request: Request, error: _RequestRefused) -> Response:
-        """Logs a refusal that differs from the one before: an agent asks again and again."""
+        """Log a refusal that differs from the last refusal: an agent asks again and again."""
         if logged != [str(error)]:
             logged[:] = [str(error)]
             log.warning("%s of %s refused: %s", request.url.path, _peer(request), error)

@@ -24,7 +24,7 @@ from wirewatch.verdict.node import Judged
 _EOF = b"# EOF\n"
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _LAST_BLOCK = b"\x03\x00"
-"""Of a deflate stream: final, without content (RFC 1951, 3.2.3)."""
+"""The last block of a deflate stream: final, without content (RFC 1951, 3.2.3)."""
 _RAW = -zlib.MAX_WBITS
 Encode = Callable[[PrometheusCollector], bytes]
 
@@ -41,12 +41,12 @@ def family(samples: Sequence[Sample]) -> Metric:
 
 
 def as_openmetrics(samples: Iterable[Sample]) -> bytes:
-    """The samples as OpenMetrics; those of one metric stand together."""
+    """Return the samples as OpenMetrics; samples of one metric stand together."""
     return _encoded(samples, openmetrics.generate_latest) + _EOF
 
 
 def as_text(samples: Iterable[Sample]) -> bytes:
-    """The samples as Prometheus text; those of one metric stand together."""
+    """Return the samples as Prometheus text; samples of one metric stand together."""
     return _encoded(samples, generate_latest)
 
 
@@ -166,13 +166,13 @@ def _gzipped(text: bytes, parts: Iterable[_Part]) -> bytes:
 
 
 def takes_openmetrics(accept: str) -> bool:
-    """Whether OpenMetrics is named in Accept (RFC 9110, 12.5), and not with less weight than text."""
+    """Tell whether OpenMetrics is named in Accept (RFC 9110, 12.5), and not with less weight than text."""
     weights = _weights(accept)
     return 0 < weights.get("application/openmetrics-text", 0.0) >= weights.get("text/plain", 0.0)
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Whether the client takes an answer that is compressed by gzip."""
+    """Tell whether the client takes an answer that is compressed by gzip."""
     weights = _weights(accept_encoding)
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 

@@ -48,8 +48,8 @@ class Hosts:
     """Host headers that are answered.
 
     An attacker's page can point its own host name to this machine and read answers in a browser here (DNS
-    rebinding); but the browser still sends that name. So a listener on a loopback address answers only to
-    `localhost`, addresses and `names`; another to any name, unless `names` are given.
+    rebinding). But the browser still sends that name. So a listener on a loopback address answers only to
+    `localhost`, addresses and `names`. Other listeners answer to any name, unless `names` are given.
     """
 
     names: frozenset[str] = frozenset()
@@ -57,11 +57,11 @@ class Hosts:
 
     @classmethod
     def of(cls, names: Sequence[str], address: str) -> "Hosts":
-        """For a listener at a numeric address."""
+        """Return the hosts of a listener at a numeric address."""
         return cls(frozenset(name.lower() for name in names), is_loopback(address))
 
     def answers(self, header: bytes | None) -> bool:
-        """Whether a request with this Host header is answered; None for a request without one."""
+        """Tell whether a request with this Host header is answered; None for a request without one."""
         if header is None or not (self.loopback or self.names):
             return True
         name = _name(header.decode("latin-1"))
@@ -105,7 +105,7 @@ def guarded(application: Application, web: PortGuard) -> Application:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a numeric address is a loopback address."""
+    """Tell whether a numeric address is a loopback address."""
     return ip_address(address.partition("%")[0]).is_loopback
 
 
@@ -144,7 +144,7 @@ async def _check_credentials(
 
 
 def _token(tokens: Mapping[str, bytes], given: bytes) -> bool:
-    """Whether it is one of them; all are compared, so that the time gives nothing away."""
+    """Tell whether a token matches; compares all tokens, so that the time gives nothing away."""
     digest = hashlib.sha256(given).digest()
     return sum(hmac.compare_digest(digest, known) for known in tokens.values()) > 0
 
@@ -171,7 +171,7 @@ def _address(scope: Scope) -> str:
 
 
 def _with_headers(send: Send, wanted: Headers) -> Send:
-    """Sends with the configured headers, which replace those of the application."""
+    """Send with the configured headers, which replace the application's headers."""
     names = {name for name, _ in wanted}
 
     async def sending(message: Message) -> None:

@@ -38,7 +38,8 @@ GRACE = 2
 LINGER = 1.0
 """Seconds in which what a refused client still sends is thrown away, so that it can read the refusal."""
 SEND_BYTES = 64 << 10
-"""Of an answer that the kernel takes before the client reads it; Linux doubles it. A gzipped scrape fits."""
+"""Bytes of an answer that the kernel takes before the client reads it. Linux doubles them. A gzipped scrape
+fits."""
 PAUSE = 0.1
 """Seconds until the next connection is tried where the system has no room for one."""
 CONNECTION, PEER = "wirewatch.connection", "peer"
@@ -107,7 +108,7 @@ class HttpServer:
             asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
     def _accept(self) -> None:
-        """Take one connection and count it in, or close it; those that wait let others run in between."""
+        """Take a connection and count it in, or close it; waiting connections let others run in between."""
         loop = asyncio.get_running_loop()
         try:
             accepted, _ = self._listening.accept()
@@ -255,7 +256,7 @@ class HttpConnection(H11Protocol):
         self._linger()
 
     def _asked(self) -> bool:
-        """Whether a request has come that is not answered yet."""
+        """Tell whether a request has come that is not answered yet."""
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _linger(self) -> None:
@@ -359,7 +360,7 @@ def shim(application: Application, headers: Headers) -> Application:
 
 
 def _wrong(scope: Scope) -> HTTPStatus | None:
-    """Why a request is refused that uvicorn lets pass; None where it is not."""
+    """Return why a request is refused that uvicorn lets pass; None where it is not."""
     names = {name for name, _ in scope["headers"]}
     size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     if scope["method"] == "CONNECT":

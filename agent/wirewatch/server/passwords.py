@@ -34,7 +34,7 @@ BURST = 5.0
 REFILL = 2.0
 """Seconds until one more of that address is checked."""
 ADDRESSES = 1024
-"""Addresses that are remembered; the one that was idle for longest is forgotten first."""
+"""Addresses that are remembered; the address that was idle for longest is forgotten first."""
 
 
 class PasswordResult(Enum):
@@ -121,10 +121,10 @@ class Passwords:
         return check
 
     def _displaced(self, address: str) -> PasswordCheck | None:
-        """The waiting check that gives way to one of this address; None for none.
+        """Return the waiting check that gives way to a check of this address; None for none.
 
-        It is of an address that was never right, and has most of them. Among equals a lot decides: in a flood
-        from ever new addresses each has a chance, whatever its moment.
+        Its address was never right, and has most of the waiting checks. Among equals a lot decides: in a
+        flood from ever new addresses each has a chance, whatever its moment.
         """
         waiting = Counter(check.address for check in self._waiting)
         ranks = {
@@ -136,7 +136,7 @@ class Passwords:
         return secrets.choice([check for check in self._waiting if ranks[check.name] == least])
 
     def _next(self) -> None:
-        """Give the thread its next check: one of a trusted address, else the one that has waited longest."""
+        """Give the thread its next check: a trusted address first, else the check that has waited longest."""
         if self._running is not None or not self._waiting:
             return
         index = next((i for i, check in enumerate(self._waiting) if check.address in self._trusted), 0)
@@ -222,7 +222,7 @@ def origin(host: str) -> str:
 
 
 def _unmatchable(users: Mapping[str, bytes]) -> bytes:
-    """A hash that matches no password, as costly as those of `users`."""
+    """Return a hash that matches no password, as costly as the hashes of `users`."""
     return next(iter(users.values()))[: len(b"$2b$10$")] + b"." * 53
 
 

@@ -22,7 +22,7 @@ class Peer:
         return f"uid {self.uid} (pid {self.pid})"
 
     def belongs(self, group: int) -> bool:
-        """Whether it is in this group."""
+        """Tell whether it is in this group."""
         return group in {self.gid, *self.groups}
 
 

@@ -64,7 +64,7 @@ class WebCounts:
         self._logged: dict[str, float] = {}
 
     def refuse(self, reason: str, address: str, detail: str = "") -> None:
-        """Count one more refusal; `reason` is one of REASONS, `detail` holds nothing secret."""
+        """Count one more refusal; `reason` is in REASONS, `detail` holds nothing secret."""
         refused = self.report.refused
         self.report = replace(self.report, refused={**refused, reason: refused[reason] + 1})
         mono = self._mono()
@@ -81,9 +81,9 @@ class WebCounts:
 class CurrentSettings:
     """Checks its files when a client connects or sends a request, so that an idle daemon has no work.
 
-    A change is seen by device, inode, size and times behind all symbolic links, so that the swapped links of
-    a mounted Secret are a change. Files that cannot be used change nothing; the log and a metric show it.
-    Raises WebConfigError: the files cannot be used at the start.
+    It compares device, inode, size and times behind all symbolic links: the swapped links of a mounted Secret
+    are a change. Files that cannot be used change nothing; the log and a metric show it. Raises
+    WebConfigError: the files cannot be used at the start.
     """
 
     def __init__(self, path: Path, counts: WebCounts, mono: Callable[[], float] = time.monotonic) -> None:

@@ -58,7 +58,7 @@ def local(path: str, mode: int = 0o666, group: str | None = None) -> socket.sock
 
 
 def control(path: str) -> socket.socket:
-    """The socket for orders beside the one at `path`, which only the daemon's own user may connect to.
+    """Open the socket for orders beside the socket at `path`, for the daemon's own user alone.
 
     Raises ListenError: see `local`; or `path` itself has its name.
     """
@@ -69,7 +69,7 @@ def control(path: str) -> socket.socket:
 
 
 def control_path(path: str) -> str:
-    """The path of the socket for orders beside the one at `path`; "" for ""."""
+    """Return the path of the socket for orders beside the socket at `path`; "" for ""."""
     return str(Path(path).with_name(CONTROL)) if path else ""
 
 

@@ -22,7 +22,7 @@ class Settings:
     """The settings of a port.
 
     `tls` is None for plain HTTP. `certificate`: whether a client certificate is required, which the guard
-    demands outside `excluded`; `names`: those it may have, empty for any. `users` with their bcrypt hashes,
+    demands outside `excluded`; `names`: its allowed names, empty for any. `users` with their bcrypt hashes,
     `tokens` with their SHA-256; with neither no authentication is required.
     """
 
@@ -36,7 +36,7 @@ class Settings:
 
     @property
     def asks(self) -> bool:
-        """Whether a user or a token is required."""
+        """Tell whether a user or a token is required."""
         return bool(self.users or self.tokens)
 
     def loses(self, after: "Settings") -> str:
@@ -48,7 +48,7 @@ class Settings:
         return "authentication" if self.asks and not after.asks else ""
 
     def admits(self, certificate: Mapping[str, Any]) -> bool:
-        """Whether a verified certificate, as `getpeercert()` gives it, has an allowed name."""
+        """Tell whether a verified certificate, as `getpeercert()` gives it, has an allowed name."""
         names = certificate.get("subjectAltName", ())
         return not self.names or any(value in self.names for _kind, value in names)
 
@@ -146,7 +146,7 @@ class WebFile(_WebSection):
 
 
 SHORTEST_TOKEN = 16
-"""Characters of a token: its hash is a fast one, so it must not be guessable."""
+"""Characters of a token: its hash is fast, so the token must not be guessable."""
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -207,8 +207,9 @@ def settings(file: WebFile, folder: Path) -> Settings:
 def context(section: TlsSection, folder: Path, *, at_the_handshake: bool) -> ssl.SSLContext:
     """Return the TLS context for new connections; relative paths begin at `folder`.
 
-    `at_the_handshake`: the handshake fails without a required client certificate. Else it only verifies one
-    that is given, and each request must be checked. Raises WebConfigError: a wrong file or cipher suite.
+    `at_the_handshake`: the handshake fails without a required client certificate. Otherwise the handshake
+    only verifies a certificate that the client gives, and each request must be checked. Raises
+    WebConfigError: a wrong file or cipher suite.
     """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = _VERSIONS[section.min_version]
@@ -248,7 +249,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _duplicate_key(node: yaml.Node | None) -> str:
-    """The first key that is given twice in one mapping, in words; in YAML itself the last one wins."""
+    """Return the first key that a mapping repeats, in words; YAML itself keeps the last."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
@@ -290,7 +291,7 @@ def _tokens(file: WebFile, folder: Path) -> dict[str, bytes]:
 
 
 def _choose_suites(made: ssl.SSLContext, names: Collection[str]) -> None:
-    """The suites named, or all strong ones; with a list that has none of TLS 1.2, only TLS 1.3 is left."""
+    """Enable the named suites, or all strong suites; without a suite of TLS 1.2, only TLS 1.3 is left."""
     wrong = [name for name in names if name not in _SUITES and name not in _ALWAYS]
     if wrong:
         raise WebConfigError(f"tls_server_config.cipher_suites: {wrong[0]!r} is unknown or too weak")

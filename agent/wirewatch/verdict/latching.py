@@ -74,7 +74,7 @@ class _LedgerStep:
         return self._seen(entry, collector, finding)
 
     def _ended(self, entry: Entry, finding: Finding) -> bool:
-        """Whether an event that is still reported is over: milder now and not new, or reset since."""
+        """Tell whether an event that is still reported is over: milder now and not new, or reset since."""
         if not finding.last or entry.stage in OVER:
             return False
         if finding.health < entry.health and _knows(entry.stamp, entry.event + DRIFT, finding):
@@ -203,7 +203,7 @@ def step(ledger: Ledger, state: NodeState, now: Now, policy: VerdictPolicy) -> L
 
 
 def covered(entry: Entry, finding: Finding) -> bool:
-    """Whether the finding's event is over: ordered as repaired, or known as over.
+    """Tell whether the finding's event is over: ordered as repaired, or known as over.
 
     A later event is new, whatever the clock says. Entries of wirewatch 0.1 have no stamp: Unix time decides.
     """
@@ -236,10 +236,10 @@ def flapping(times: tuple[float, ...], policy: VerdictPolicy) -> str:
 
 
 def _suppressions(ledger: Ledger, now: Now) -> tuple[dict[Key, Suppression], dict[Key, Suppression]]:
-    """The suppressions that hold now, and those that are over by a clock that may be wrong.
+    """Return the suppressions that hold now, and suppressions ended by a clock that may be wrong.
 
-    One that was given in this boot ends by the monotonic clock. Others end by the date, and are kept until so
-    much time has surely passed.
+    A suppression given in this boot ends by the monotonic clock. Others end by the date, and are kept until
+    so much time has surely passed.
     """
     hold: dict[Key, Suppression] = {}
     ended: dict[Key, Suppression] = {}
@@ -258,7 +258,7 @@ def _still_there(
     entries: Mapping[Key, Entry],
     known: Mapping[str, Subject],
 ) -> dict[Key, Acknowledgement]:
-    """What is still found or held, or whose collector does not read: that is not known to be over."""
+    """Return acknowledgements of findings still found or held, or whose collector does not read."""
     if not seen:
         return {}
     there = {key_of_finding(finding) for _, finding in found(state, known)}
@@ -271,7 +271,7 @@ def _stamp(finding: Finding) -> float | None:
 
 
 def _knows(stamp: float | None, at: float, finding: Finding) -> bool:
-    """Whether the event of a finding is the one of a stamp, or of `at` where no stamp is known, or older."""
+    """Tell whether the event of a finding is no newer than a stamp, or than `at` where no stamp is known."""
     return finding.last <= at if stamp is None else finding.stamp <= stamp
 
 
@@ -291,7 +291,7 @@ def _renamed(entries: Mapping[Key, Entry], names: Names) -> Mapping[Key, Entry]:
 
 
 def _knows_as_over(entry: Entry, other: Entry) -> bool:
-    """Whether the entry is of before a restart, and says of another's event that it was over by then."""
+    """Tell whether the entry is of before a restart, and says of another's event that it was over by then."""
     if entry.stage not in OVER or entry.mono is not None:
         return False
     if entry.stamp is None or other.stamp is None:

@@ -34,13 +34,13 @@ class Entry:
     """One fault. Times are Unix seconds; `absent` and `probes` count seconds and clean probes without it.
 
     `health` is the worst it was. `last`: when it was last there, or was found to be over. `event`: when the
-    newest event was that made it FAILED or is over, 0 for what is measured. `times`: how
-    often it came. `boot`: in which boot it was last seen. `asked`: the driver has asked for a reset of this
-    GPU since. `repaired` covers the events up to its own time; `by_ack`: it was ordered with the `ack` of
-    wirewatch 0.2, which meant the same. `mono`: the monotonic second up to which
-    `absent` has been counted, or an event was followed; None where that was interrupted, and after a start.
-    `stamp`: which event `event` is, and `newest`: which was the newest, in seconds since the machine was
-    started; within one boot they name an event whatever the clock says. None in a file of wirewatch 0.1.
+    newest event was that made it FAILED or is over, 0 for measured faults. `times`: how often it came.
+    `boot`: in which boot it was last seen. `asked`: the driver has asked for a reset of this GPU since.
+    `repaired` covers the events up to its own time; `by_ack`: it was ordered with the `ack` of wirewatch 0.2,
+    which meant the same. `mono`: the monotonic second up to which `absent` has been counted, or an event was
+    followed; None where that was interrupted, and after a start. `stamp` names the event of `event`, and
+    `newest` the newest event, both in seconds since the start of the machine. Within one boot they name an
+    event whatever the clock says. None in a file of wirewatch 0.1.
     """
 
     # The state file has called it so since 0.1, and 0.2 must be able to read the file.
@@ -230,11 +230,11 @@ class VerdictPolicy(Strict):
         return any(fnmatchcase(rule, pattern) for pattern in self.latch)
 
     def flaps_count(self, rule: str) -> bool:
-        """Whether a finding of the rule is also FAILED when it comes and goes often."""
+        """Tell whether a finding of the rule is also FAILED when it comes and goes often."""
         return any(fnmatchcase(rule, pattern) for pattern in self.flapping)
 
     def forgets(self, rule: str) -> bool:
-        """Whether a finding of the rule is over as soon as it is not found any more."""
+        """Tell whether a finding of the rule is over as soon as it is not found any more."""
         return any(fnmatchcase(rule, pattern) for pattern in self.plain)
 
 

@@ -54,7 +54,7 @@ class Standing:
 
     @property
     def has_series(self) -> bool:
-        """Whether it has series, and so alerts: it counts for the verdict, or stands aside."""
+        """Tell whether it has series, and so alerts: it counts for the verdict, or stands aside."""
         return self.takes_part or self.stage == ASIDE
 
 
@@ -73,12 +73,12 @@ class Verdict:
 
     @property
     def job_ready(self) -> bool:
-        """Whether the next job may start."""
+        """Tell whether the next job may start."""
         return self.health not in self.fail_on
 
     @property
     def every(self) -> tuple[Standing, ...]:
-        """All standings, those under others too."""
+        """Return all standings, also standings under others."""
         return tuple(each for one in self.standings for each in (one, *one.same_cause))
 
 
@@ -98,14 +98,15 @@ class Judged:
 
 
 FIRST, LATER = "inventory.", ("drift.", "probe.", "verdict.")
-"""Rules of the collector that says best what is wrong with a driver, and of those that follow from others."""
+"""Rules of the collector that explains a driver fault best, and rules of collectors that follow from
+others."""
 LAST = ("bursts.", "hangs.", "jobs.", "lockstep.")
 """Rules of collectors that do not gate: no finding that counts comes under theirs."""
 Cause = tuple[object, ...]
 
 
 def troubles(verdict: Verdict, but: str) -> tuple[str, ...]:
-    """The rules of all findings that count, except those of the collector `but`."""
+    """Return the rules of all findings that count, except findings of the collector `but`."""
     counted = (s for s in verdict.every if s.takes_part and s.collector != but)
     return tuple(s.finding.rule for s in counted if s.finding.health is not Health.OK)
 
@@ -135,10 +136,10 @@ def judge_node(
 
 
 def heads(findings: Sequence[Finding]) -> tuple[int, ...]:
-    """Return for each finding the position of the one that it comes under, its own where it stands alone.
+    """Return for each finding the position of its head: its own where it stands alone.
 
-    A part that cannot be read comes under the loss of its GPU, or under the first that cannot be read for the
-    same reason at the same place. A finding comes under none that is milder than itself.
+    A part that cannot be read comes under the loss of its GPU. Otherwise it comes under the first part that
+    cannot be read for the same reason at the same place. A finding never comes under a milder finding.
     """
     lost = {_place(f.subject): n for n, f in enumerate(findings) if f.rule == GPU_LOST.name}
     blind = [n for n, f in enumerate(findings) if f.absent is not None]

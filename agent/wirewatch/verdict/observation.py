@@ -37,7 +37,7 @@ def observed_at(state: NodeState, entry: Entry, probes: int) -> float | None:
 
 
 def gates(state: NodeState, collector: str) -> bool:
-    """Whether what a collector finds counts for the verdict; also where it is switched off."""
+    """Tell whether what a collector finds counts for the verdict; also where it is switched off."""
     component = state.components.get(collector)
     return component is None or component.gates
 
@@ -50,25 +50,25 @@ def read_at(state: NodeState, collector: str) -> float | None:
 
 
 def is_current(collector: str, probes: int) -> bool:
-    """Whether its findings are current: those of a probe stand until the next, over restarts and boots."""
+    """Tell whether findings are current: a probe's findings stand until the next, over restarts and boots."""
     return collector != _PROBE or probes > 0
 
 
 def _blind(component: Component, part: Subject) -> bool:
-    """Whether the collector says that it cannot read this part, or one that may be this."""
+    """Tell whether the collector cannot read this part, or a part that may be this part."""
     rule = blind_rule(component.name)
     return any(f.rule == rule and _may_be(f.subject, part) for f in component.findings)
 
 
 def _may_be(one: Subject, other: Subject) -> bool:
-    """Whether two names may mean one part, or a part and its owner; a GPU without UUID may be any."""
+    """Tell whether two names may mean one part, or a part and its owner; a GPU without UUID may be any."""
     mine, theirs = one.levels(), other.levels()
     compared = (mine.keys() & theirs.keys()) - ({"gpu"} if one.uuid or other.uuid else set())
     return all(mine[level] == theirs[level] for level in compared)
 
 
 def _answers(state: NodeState, entry: Entry) -> bool:
-    """Whether a GPU of which only the address is known answers: nothing is reported of one that does not."""
+    """Tell whether a GPU known only by its address answers: nothing is reported of a silent GPU."""
     part = entry.subject
     if not part.device or not entry.rule.startswith("xid."):
         return True
@@ -76,7 +76,7 @@ def _answers(state: NodeState, entry: Entry) -> bool:
 
 
 def _lasts(state: NodeState, entry: Entry) -> bool:
-    """Whether a port is still down, although there is no finding."""
+    """Tell whether a port is still down, although there is no finding."""
     facts = state.facts(InfinibandFacts)
     place = (entry.subject.device, entry.subject.port)
     return entry.rule == _PORT_DOWN and facts is not None and place in facts.inactive
@@ -139,10 +139,10 @@ def _wires(state: NodeState) -> Mapping[str, Subject]:
 
 
 def cards(state: NodeState) -> Mapping[str, Subject]:
-    """The GPU at each PCI address, which is without its function.
+    """Return the GPU at each PCI address, without its function.
 
-    Those of the newest reading that succeeded stand: no GPU moves because the inventory cannot be read. Where
-    two had one address since the start, the one that is not lost has it.
+    Addresses of the newest reading that succeeded stand: no GPU moves because the inventory cannot be read.
+    Where two GPUs had an address since the start, the GPU that is not lost has it.
     """
     inventory = state.facts(InventoryFacts)
     if inventory is None:
@@ -154,14 +154,14 @@ def cards(state: NodeState) -> Mapping[str, Subject]:
 
 
 def belonging_gpus(state: NodeState) -> frozenset[str]:
-    """UUIDs of the GPUs that answer, and of those that the inventory misses."""
+    """Return UUIDs of the GPUs that answer, and of GPUs that the inventory misses."""
     inventory = _inventory(state)
     missed = {finding.subject.uuid for finding in inventory.findings} if inventory else set()
     return answering_gpus(state) | (missed - {""})
 
 
 def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
-    """Whether an operator took the GPU out, or `most` GPUs answer and it is not missed."""
+    """Tell whether an operator took the GPU out, or `most` GPUs answer and it is not missed."""
     inventory = state.facts(InventoryFacts)
     if not uuid or uuid in belonging_gpus(state):
         return False
@@ -170,7 +170,7 @@ def gone_for_good(state: NodeState, uuid: str, most: int) -> bool:
 
 
 def asks_for_reset(state: NodeState, uuid: str) -> bool:
-    """Whether the driver says that this GPU needs a reset; NVML's word counts above the log's."""
+    """Tell whether the driver says that this GPU needs a reset; NVML's word counts above the log's."""
     return Health.FAILED in _recovery_healths(state, uuid) and not _needs_none(state, uuid)
 
 

@@ -95,7 +95,7 @@ def acknowledge(ledger: Ledger, standing: Standing, said: OperatorNote) -> Ledge
 
 
 def seen_words(one: Standing, verdict: Verdict) -> str:
-    """What `ack` did: nothing for the verdict, which its answer must say."""
+    """Say what `ack` did; it changes nothing in the verdict, and its answer must say so."""
     counts = (
         f"counts as {one.finding.health.name} as before" if one.takes_part else "does not count, as before"
     )
@@ -152,7 +152,7 @@ def broken(ledger: Ledger, name: str) -> Ledger:
 
 
 def end_of_repair(after: Ledger, one: Standing, policy: VerdictPolicy) -> str:
-    """How the order `repaired` ends, or is taken back, in words; `after`: the ledger with it."""
+    """Return how the order `repaired` ends, or is taken back, in words; `after`: the ledger with it."""
     entry = after.entries.get(one.key)
     if entry is None:
         return "it is forgotten, and counts again if it is found again"

@@ -97,7 +97,7 @@ class PairsLoss(_Reported):
 class PairsPart(_Reported):
     """A slow part: this node, a pair that it is in (`name` sends to `peer`), or its leaf.
 
-    `rail`: on this one alone. `across`: of a leaf, towards other leafs alone. `at`: when it was measured.
+    `rail`: on this rail alone. `across`: of a leaf, towards other leafs alone. `at`: when it was measured.
     """
 
     kind: PartKind
@@ -139,7 +139,7 @@ class PairsResult(_Reported):
     partners: Annotated[tuple[PartName, ...], Len(0, MOST_PARTNERS)]
 
     def clears(self, part: PairsPart) -> bool:
-        """Whether this result, which does not name an earlier part, says that it is well."""
+        """Tell whether this result, which does not name an earlier part, says that it is well."""
         kinds = [across for measure, across in self.measured if measure is part.measure]
         if part.kind is PartKind.PAIR and not {part.name, part.peer} & {*self.partners}:
             return False
@@ -148,7 +148,7 @@ class PairsResult(_Reported):
 
 
 def after(known: PairsResult | None, new: PairsResult) -> PairsResult:
-    """The result that holds once a newer one is reported: parts that it neither names nor clears stay."""
+    """Return the result that holds after a newer result: parts that it neither names nor clears stay."""
     named = {part.key for part in new.parts}
     stay = () if known is None else known.parts
     kept = (part for part in stay if part.key not in named and not new.clears(part))

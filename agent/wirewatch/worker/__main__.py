@@ -27,7 +27,7 @@ _ENDING = threading.Lock()
 
 
 def _start_driver() -> None:
-    """Start CUDA while Python imports: both take some tenths of a second. That it fails shows later."""
+    """Start CUDA while Python imports: both take some tenths of a second. A failure here shows later."""
     with suppress(OSError):
         ctypes.CDLL("libcuda.so.1").cuInit(0)
 

@@ -1,9 +1,9 @@
 """torch.distributed, one process a rank, as training jobs run: NCCL on GPUs, or gloo on processors.
 
-The ranks meet over gloo whatever they measure, so that what they tell each other is in no GPU's way. Those on
-processors prove the way from a plan to a verdict; their times say nothing about wires.
+The ranks always meet over gloo, so that their control messages do not disturb the GPUs. A run on processors
+tests the path from a plan to a verdict; its times say nothing about wires.
 
-All sizes run one after the other from the host, the small ones too: what Python and torch take to launch is
+The host launches all sizes one after the other, the small sizes too. The launch time of Python and torch is
 part of the latency, as it is in a job without CUDA graphs.
 """
 
@@ -99,7 +99,7 @@ class DistributedEngine(ABC):
 
     @abstractmethod
     def reaches(self, source: int, destination: int) -> bool:
-        """Whether one rank's device may reach the other's memory."""
+        """Tell whether one rank's device may reach the other's memory."""
 
     @engine_errors()
     def contexts(self) -> None:
@@ -119,7 +119,7 @@ class DistributedEngine(ABC):
             self._queue.open(self._room.received, self._room.sent)
 
     def _agree(self, work: Callable[[], None]) -> None:
-        """Do it on all ranks, or raise EngineError: those that can would wait forever for one that cannot."""
+        """Do the work on all ranks, or raise EngineError: nobody waits for a failed rank."""
         said = "done"
         try:
             with engine_errors():
@@ -182,7 +182,7 @@ class DistributedEngine(ABC):
         )  # fmt: skip
 
     def _take_part(self, case: Case, layout: Layout, members: Sequence[int]) -> list[float]:
-        """Seconds of a run, lowest, median and highest of single ones, and wrong elements."""
+        """Return the seconds of a run, the lowest, median and highest single run, and the wrong elements."""
         queue, place = self._queue, members.index(self._rank)
         # Half the group further on: to whom it sends, or who sends to it.
         peer = members[(place + layout.ranks // 2) % layout.ranks]
@@ -342,8 +342,9 @@ def _posted(ways: list[dist.P2POp]) -> Callable[[], None]:
 def meet(meeting: Meeting, rank: int, ranks: int) -> dist.Store:
     """Return the store through which all ranks meet; rank 0 has it, and listens on all addresses.
 
-    Where no interface is chosen for gloo, it is the one on the way to the store: a node's name may lead to
-    another, or to none. Raises EngineError: the first node cannot be reached in time, or its port is taken.
+    Where no interface is chosen for gloo, gloo uses the interface that reaches the store. A node's name may
+    lead to another interface, or to none. Raises EngineError: the first node cannot be reached in time, or
+    its port is taken.
     """
     late, first = time.monotonic() + meeting.patience, rank == 0
     try:

@@ -20,11 +20,11 @@ from wirewatch.worker.timing import Queue, in_queue
 
 TO_DEVICE, FROM_DEVICE, BOTH = "to_device", "from_device", "both"
 WARMUP, RUNS = 2, 5
-"""Copies before those that are timed, and those: an idle link trains up during the first."""
+"""Copies before the timed copies, and timed copies: an idle link trains up during the first copies."""
 COPIED = 2 * (WARMUP + RUNS) + 1 + RUNS
-"""Copies each way in all: alone, in both directions, and beside those of the other GPUs."""
+"""Copies each way in all: alone, in both directions, and beside the copies of the other GPUs."""
 SHARE = 2
-"""Of free memory no more than one part of so many is pinned: what is pinned, nobody else gets."""
+"""Divisor of free memory: at most this part is pinned, since nobody else gets pinned memory."""
 _CGROUPS = Path("/sys/fs/cgroup")
 _NODES = Path("/sys/devices/system/node")
 

@@ -1,7 +1,7 @@
 """CUDA C++ of the worker: fill and check buffers, and a matrix product that keeps the tensor cores busy.
 
 Parameters are 64 bits wide, as Python's integers become. Nothing is imported: engine `torch` needs the sizes
-without CUDA's bindings. Values are those of `layout`, compared by bits: small types need no header then.
+without CUDA's bindings. Values of `layout` are compared by bits, so that small types need no header.
 """
 
 GEMM_SIDE = 4096

@@ -1,11 +1,11 @@
-"""What each rank sends and receives in a primitive: how many elements, where they lie, and their values.
+"""The elements that each rank sends and receives in a primitive: their number, places and values.
 
-Counts and places are those of nccl-tests (src/*.cu, GetCollByteCount and InitData). Where a message is
-divided, each rank's share is rounded down to a multiple of 16 bytes; where nothing is left of it, a share is
-not rounded and has one element at least, so that the smallest messages are sent and not only counted.
+Counts and places equal those of nccl-tests (src/*.cu, GetCollByteCount and InitData). Where a message is
+divided, each rank's share is rounded down to a multiple of 16 bytes. Where that leaves nothing, a share is
+not rounded and has one element at least, so that the smallest messages are really sent.
 
-Element i of rank r is 1 + (hash(i) + r) % modulus, an integer. No value is 0, so that a rank's part is missed
-in every element of a sum; every sum is exact in its type, and none has the bytes 0xFF of the poison.
+Element i of rank r is 1 + (hash(i) + r) % modulus, an integer. No value is 0, so that every element of a sum
+shows a missing rank. Every sum is exact in its type, and no sum has the bytes 0xFF of the poison.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from wirewatch.core import probe
 from wirewatch.core.probe import DTYPES, Case, Plan
 
 ROOT = 0
-"""The rank in its group from which or to which all goes, where one has that part."""
+"""The rank in its group that sends to all or receives from all, in primitives with a root."""
 POISON = 0xFF
 """The byte that fills what is to be received: NaN, or an integer that is no value."""
 ALIGNMENT = 16
@@ -25,12 +25,12 @@ _SEND_ALL = frozenset({probe.REDUCE_SCATTER, probe.SCATTER, probe.ALLTOALL})
 """A rank sends a share for each rank."""
 _RECEIVE_ALL = frozenset({probe.ALL_GATHER, probe.GATHER, probe.ALLTOALL})
 _EXACT = {"bfloat16": 1 << 8, "float16": 1 << 11, "int8": LARGEST, "uint8": LARGEST}
-"""The largest sum that is exact in a type, and in one of 8 bits not poison; others hold whatever is added."""
+"""The largest exact sum of a type, which in 8 bits also differs from the poison. Others hold every sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """So many elements of a buffer, from a place in it."""
+    """A number of elements of a buffer, from a place in it."""
 
     at: int
     count: int
@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What was received, piece by piece of `each` elements.
+    """The received elements, in pieces of `each` elements.
 
     Element i is value `first + i // each * stride + i % each` of rank `rank + i // each`.
     """
@@ -51,7 +51,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What was received: element i is the sum over all ranks of their value `first + i`."""
+    """The received elements as sums: element i is the sum over all ranks of their value `first + i`."""
 
     first: int = 0
 
@@ -70,13 +70,13 @@ class Layout:
     in_place: bool
 
     def sends(self, place: int) -> bool:
-        """Whether the rank at this place of the group sends."""
+        """Tell whether the rank at this place of the group sends."""
         if self.op == probe.SEND:
             return place < self.ranks // 2
         return self.op not in {probe.BROADCAST, probe.SCATTER} or place == ROOT
 
     def receives(self, place: int) -> bool:
-        """Whether something arrives at the rank at this place of the group."""
+        """Tell whether something arrives at the rank at this place of the group."""
         if self.op == probe.SEND:
             return not self.sends(place)
         return self.op not in {probe.REDUCE, probe.GATHER} or place == ROOT
@@ -96,12 +96,12 @@ class Layout:
         return place * self.count if self.op in {probe.ALL_GATHER, probe.GATHER} else 0
 
     def poisoned(self, place: int) -> bool:
-        """Whether anything of what a rank receives lies outside of what it sends."""
+        """Tell whether anything of what a rank receives lies outside of what it sends."""
         inside = self.in_place and self.sends(place) and self.op not in _RECEIVE_ALL
         return self.receives(place) and not inside
 
     def expected(self, place: int) -> Pieces | Sums:
-        """What a rank that receives must have in the end."""
+        """Return the elements that a receiving rank must have in the end."""
         each = self.count
         if self.op in _RECEIVE_ALL:
             return Pieces(each, place * each) if self.op == probe.ALLTOALL else Pieces(each, stride=each)
@@ -123,7 +123,7 @@ class Layout:
 
 
 def layout_of(plan: Plan, case: Case) -> Layout:
-    """How a case of the plan lies in the buffers."""
+    """Return how a case of the plan lies in the buffers."""
     ranks, element = len(plan.groups[case.group]), DTYPES[plan.dtype]
     count = case.size_bytes // element
     if case.op in probe.DIVIDED:
@@ -133,7 +133,7 @@ def layout_of(plan: Plan, case: Case) -> Layout:
 
 
 def modulus(dtype: str, ranks: int) -> int:
-    """How many different values there are, so that no sum over the ranks leaves what is exact."""
+    """Return how many different values there are, so that no sum over the ranks leaves what is exact."""
     return max(1, min(LARGEST, _EXACT.get(dtype, 1 << 24) // ranks))
 
 
@@ -146,12 +146,12 @@ class Room:
     largest: str
 
     def refusal(self) -> str:
-        """Why a GPU without so much memory cannot do it."""
+        """Return why a GPU without so much memory cannot do it."""
         return f"no room for buffers of {self.received + self.sent} bytes; the largest is for {self.largest}"
 
 
 def room(plan: Plan, micro_bytes: int) -> Room:
-    """What the plan needs on each GPU; `micro_bytes`: what its matrix product takes."""
+    """Return the memory that the plan needs on each GPU; `micro_bytes`: the need of its matrix product."""
     copied = max(plan.copy_bytes, plan.host_bytes)
     received, sent = max(2 * copied, micro_bytes if plan.micro else 0), 0
     largest = f"copies of {copied} bytes" if copied else "the matrix product"
@@ -166,5 +166,5 @@ def room(plan: Plan, micro_bytes: int) -> Room:
 
 
 def _rounded(size: int) -> int:
-    """To a multiple of every element's size."""
+    """Round up to a multiple of every element's size."""
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,6 +1,6 @@
 """NCCL through NVIDIA's own bindings: one process, all GPUs, no torch.
 
-GPUs are those of cuda.core and the driver: devices by UUID, memory, streams, events, our kernels.
+cuda.core and the driver give the GPUs: devices by UUID, memory, streams, events, our kernels.
 """
 
 import os
@@ -127,7 +127,7 @@ class CudaGpu(HostQueue):
             self._launch("check_pieces", receiving, count, *pieces, mod, self._wrong)
 
     def wrong(self) -> int:
-        """How many wrong elements the last check has counted; waits for it."""
+        """Return how many wrong elements the last check has counted; waits for it."""
         self.device.set_current()
         self.stream.sync()
         count = bytearray(8)
@@ -203,7 +203,7 @@ class CudaGpu(HostQueue):
 
 
 def copy_all(gpus: Sequence[CudaGpu], plan: Plan) -> list[Copy]:
-    """Every directed pair, from the front of one's buffer to behind the front of the other's."""
+    """Copy between every directed pair, from the front of a buffer to behind the front of the peer's."""
     direct = {(a.rank, b.rank): reach(a, b) for a in gpus for b in gpus if a is not b}
     return timing.copy_all(gpus, plan, _copy, lambda a, b: direct[a.rank, b.rank])
 
@@ -243,7 +243,7 @@ def compile_kernels(device: Any, dtype: str = "float32") -> Any:
 
 
 def reach(one: CudaGpu, other: CudaGpu) -> bool:
-    """Whether the driver lets one GPU reach the other's memory; it does from now on."""
+    """Tell whether the driver lets one GPU reach the other's memory; it does from now on."""
     if not done(driver.cuDeviceCanAccessPeer(one.device.device_id, other.device.device_id)):
         return False
     one.device.set_current()

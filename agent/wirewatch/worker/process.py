@@ -1,4 +1,4 @@
-"""The worker's processes: ranks by fork, and none that outlives the one that started it."""
+"""The worker's processes: ranks by fork, which never outlive their parent."""
 
 import ctypes
 import os

@@ -19,7 +19,7 @@ Mark = Callable[[str], None]
 
 
 class EngineError(Exception):
-    """Why a probe could not be run to its end; `kind` is one of the document's."""
+    """Why a probe could not run to its end; `kind` is an error kind of the document."""
 
     def __init__(self, kind: ErrorKind, text: str) -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ class Engine(Protocol):
     def communicators(self) -> None: ...
 
     def offers(self, op: str) -> bool:
-        """Whether it has this primitive in the form that the plan wants."""
+        """Tell whether it has this primitive in the form that the plan wants."""
         ...
 
     def collective(self, case: Case) -> Timed: ...
@@ -146,7 +146,7 @@ class Run:
         self.times[name] = time.monotonic() - self.began
 
     def document(self, engine: Engine | None, error: EngineError | None) -> Document:
-        """What was measured, with what it cost; with an error, what was measured before it."""
+        """Return the measurements with their cost; with an error, the measurements before it."""
         own, below = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         cost = Cost(
             **self.times,

@@ -1,4 +1,4 @@
-"""Timing work in the queues of GPUs, whatever library drives them."""
+"""Time work in the queues of GPUs, whatever library drives them."""
 
 import statistics
 from abc import ABC, abstractmethod
@@ -11,8 +11,8 @@ from wirewatch.core.probe import Copy, Launch, Micro, Plan, rounds
 Event = Any
 """A mark in a queue, of the library's own."""
 PRODUCTS, COPIES = 10, 60
-"""Runs of the matrix product and of the copy within a GPU's memory: some 9 ms each on an H200, several of the
-time slices that a GPU gives to each process on it."""
+"""Runs of the matrix product and of the copy within a GPU's memory. Each takes some 9 ms on an H200: several
+of the time slices that a GPU gives to each process on it."""
 
 
 class Queue(ABC):
@@ -58,7 +58,7 @@ Q = TypeVar("Q", bound=Queue)
 
 
 class Taken(NamedTuple):
-    """What the document says of a collective's time."""
+    """The document's times of a collective."""
 
     launch: Launch
     iterations: int
@@ -70,11 +70,11 @@ class Taken(NamedTuple):
 
 
 def in_queue(members: Sequence[Queue], one: Callable[[], object], warmup: int, count: int) -> Taken:
-    """Warm-up and timed runs in one queue, so that no launch is waited for where it is the shorter.
+    """Time warm-up and timed runs in one queue, so that launches hide behind longer runs.
 
-    The time is the slowest member's, of all runs together; single runs are the first member's. Each warm-up
-    run but the last is waited for: the first connects a communicator and loads kernels, and on H200 the GPUs
-    begin the second late too. All launches after it would run ahead, and what they take would not be seen.
+    The time is the slowest member's, of all runs together; single runs are the first member's. The host waits
+    for each warm-up run but the last: the first connects a communicator and loads kernels, and on H200 the
+    GPUs begin the second late too. Otherwise later launches run ahead, and their time is not seen.
     """
     for queue in members:
         queue.begin()
@@ -105,7 +105,7 @@ def slowest(members: Sequence[Queue], first: Sequence[Event], last: Sequence[Eve
 
 
 def micro(position: int, size: int, products: Sequence[float], copies: Sequence[float]) -> Micro:
-    """What a GPU did alone, of the seconds of each run; copies of `size` bytes."""
+    """Return the results of a GPU alone, from the seconds of each run; copies of `size` bytes."""
     return Micro(
         gpu=position, gemm_seconds=statistics.median(products), gemm_low=min(products),
         gemm_high=max(products), copy_bytes=size, copy_seconds=statistics.median(copies),

@@ -61,12 +61,12 @@ class TorchQueue(Queue):
         return nullcontext()
 
     def fill_floats(self, count: int) -> None:
-        """What the matrix product multiplies, whatever the type of the collectives."""
+        """Fill the operands of the matrix product, whatever the type of the collectives."""
         with self.on():
             fill(self.floats[:count], 0, 0, LARGEST)
 
     def ends(self, layout: Layout, place: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """What it sends from and receives into, at its place in the group."""
+        """Return the send and receive buffers at the GPU's place in the group."""
         source = self.data if layout.in_place else self.apart
         sent, received = layout.sent(place), layout.received(place)
         return source[sent.at : sent.at + sent.count], self.data[received.at : received.at + received.count]
@@ -81,7 +81,7 @@ class TorchQueue(Queue):
                 fill(sending, layout.first(place), place, modulus(self._dtype, layout.ranks))
 
     def wrong(self, layout: Layout, place: int) -> torch.Tensor:
-        """How many elements of what it has received are wrong: int64, shape (), on the device."""
+        """Return how many elements of what it has received are wrong: int64, shape (), on the device."""
         with self.on():
             if not layout.receives(place):
                 return torch.zeros((), dtype=torch.int64, device=self.device)
@@ -116,8 +116,8 @@ class TorchQueue(Queue):
 class TorchGpu(TorchQueue, HostQueue):
     """One GPU, which works in a stream of its own.
 
-    torch makes a peer's stream wait for each copy into its memory. That stream is `arriving`, or else copies
-    in both directions would take turns.
+    torch makes a peer's stream wait for each copy into its memory. `arriving` is that stream: otherwise
+    copies in both directions would take turns.
     """
 
     smallest = 96 * MIB
@@ -189,7 +189,7 @@ class TorchCpu(TorchQueue):
 
 
 def error_kind(text: str) -> ErrorKind:
-    """What an error of torch is about; torch has a class of its own only for its allocator's errors."""
+    """Classify an error of torch by its text; only its allocator's errors have their own class."""
     text = text.lower()
     if "nccl" in text:
         return "nccl"
@@ -220,7 +220,7 @@ def matching(wanted: Sequence[str], seen: Mapping[str, int]) -> list[int]:
 
 
 def devices(uuids: Sequence[str]) -> list[torch.device]:
-    """Return the devices with these UUIDs, in order; EngineError without CUDA or one of them."""
+    """Return the devices with these UUIDs, in order. Raises EngineError: no CUDA, or a UUID is missing."""
     with engine_errors():
         torch.cuda.init()
         numbers = range(torch.cuda.device_count())
@@ -277,13 +277,13 @@ def totals(first: int, count: int, ranks: int, modulus: int, device: torch.devic
 
 
 def fill(data: torch.Tensor, first: int, rank: int, modulus: int) -> None:
-    """Write a rank's values, from the one at `first` on, over a tensor of one dimension."""
+    """Write a rank's values, from index `first` on, over a tensor of one dimension."""
     for start, part in _parts(data):
         part.copy_(values(first + start, part.numel(), rank, modulus, data.device))
 
 
 def wrong_elements(data: torch.Tensor, expected: Pieces | Sums, ranks: int, modulus: int) -> torch.Tensor:
-    """How many elements are not as expected, NaN among them: int64, shape (), on the data's device."""
+    """Return how many elements are not as expected, NaN among them: int64, shape (), on the data's device."""
     if isinstance(expected, Sums):
         return _differ(data, lambda at, n: totals(expected.first + at, n, ranks, modulus, data.device))
     wrong = torch.zeros((), dtype=torch.int64, device=data.device)
@@ -299,7 +299,7 @@ def _hashes(first: int, count: int, device: torch.device) -> torch.Tensor:
 
 
 def _differ(data: torch.Tensor, wanted: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
-    """How many elements differ from those that are wanted from a place on, so many at a time."""
+    """Return how many elements differ from the wanted values; compares a bounded number at a time."""
     wrong = torch.zeros((), dtype=torch.int64, device=data.device)
     for start, part in _parts(data):
         wrong += (part != wanted(start, part.numel()).to(data.dtype)).sum()

@@ -1,7 +1,7 @@
 """The process that watches jobs: it runs collectors of users' data, and keeps their memories.
 
 Each lane of the agent has a connection and a thread here. The process ends when a connection does, or when a
-run takes more memory or CPU time than it may: all that is lost then are memories.
+run takes more memory or CPU time than allowed. Then only memories are lost.
 """
 
 import json
@@ -47,7 +47,7 @@ MEMORY = 96 << 20
 CPU = 20
 """Seconds of CPU time that all threads together may take from the start of a run."""
 BADNESS = "500"
-"""Of 1000, in /proc/self/oom_score_adj: where a group runs out of memory, this process is ended first."""
+"""Out of 1000, in /proc/self/oom_score_adj: where a group runs out of memory, this process ends first."""
 LINES = 100
 """Lines of the log that are kept of a run."""
 

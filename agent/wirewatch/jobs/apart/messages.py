@@ -16,7 +16,7 @@ ASKED: Mapping[str, frozenset[str]] = {
     "sysfs": frozenset({"read", "data", "entries", "link"}),
     "ras": frozenset({"ask", "listeners"}),
 }
-"""Ports that the agent answers for, with their methods; of `sysfs` and `ras` those of a recording."""
+"""Ports that the agent answers for, with their methods; `sysfs` and `ras` only of a recording."""
 
 
 @dataclass(frozen=True, slots=True)

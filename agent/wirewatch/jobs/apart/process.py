@@ -43,7 +43,7 @@ SHARED = "nvml"
 AGAIN = Delay(1.0, 60.0)
 """How long the process stays ended after failures."""
 LIMIT = struct.pack("ll", int(OVERDUE_SHARED), 0)
-"""For how long each part of a message may be waited for, as struct timeval."""
+"""Longest wait for each part of a message, as struct timeval."""
 DIES = 1.0
 """Seconds that the process may take to die."""
 CALM = 300.0
@@ -171,7 +171,7 @@ class Watcher:
         return why
 
     def _how(self, started: _Started, error: Exception) -> Absent:
-        """Why the process has ended, by its exit status."""
+        """Return why the process has ended, by its exit status."""
         with suppress(subprocess.TimeoutExpired):
             code = started.process.wait(1.0)
             if code == OUT_OF_MEMORY:

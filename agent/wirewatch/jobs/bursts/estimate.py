@@ -1,10 +1,10 @@
-"""What back-to-back reads of a GPU's NVLink counters show of its job: plateau, duty, period. Pure.
+"""Estimate a job's plateau, duty and period from back-to-back reads of a GPU's NVLink counters. Pure.
 
-A read takes about a millisecond, and when within it the counter was taken is not known: the rate between two
-reads is off by a third. Bytes are exact. So a burst (bytes that move from read to read) gives points on a
-line, its bytes so far and the time of the read, and one slope is fitted through all bursts of the look:
-time over bytes, since only the time has an error. Only points between two moving reads count: at these the
-burst had begun and had not ended.
+A read takes the counter at an unknown moment of about a millisecond. So the rate between two reads is off by
+a third. Bytes are exact. So a burst (bytes that move from read to read) gives points on a line, its bytes so
+far and the time of the read. One slope is fitted through all bursts of the look: time over bytes, since only
+the time has an error. Only points between two moving reads count: at these the burst had begun and had not
+ended.
 """
 
 import math
@@ -16,8 +16,8 @@ from typing import NamedTuple
 from wirewatch.core.types import Absent, Why, value_or
 
 LONG_ENOUGH = 3e-3
-"""Seconds on the wire from which the plateau of a collective is its busbw; shorter ones give a lower bound:
-starting and ending are a larger part of them than the limit of 10 % allows."""
+"""Seconds on the wire from which the plateau of a collective is its busbw. Shorter collectives give a lower
+bound: their start and end take more than the limit of 10 % allows."""
 
 
 class CounterRead(NamedTuple):
@@ -30,15 +30,15 @@ class CounterRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BurstFigures:
-    """What one look shows; of the direction with more bytes, or of both where they are equal.
+    """The figures of one look, for the direction with more bytes, or for both where they are equal.
 
-    `seconds`: from the first read to the last, of `reads`. `moved`: bytes in all of it. `bursts`: whole ones,
-    which began and ended in it. `plateau`: bytes per second while bytes move, its relative standard error
-    `error`; Absent where none moved, or no burst was long enough to see. `size`: bytes of a typical burst,
-    0 where none was whole. `length`: seconds of it at the plateau. `long`: they are enough for the plateau to
-    be the busbw of its collective (ring); else it is a lower bound, and so it is where collectives follow
-    each other with pauses that are shorter than a read. `duty`: share of the time
-    in which bytes move. `period`: seconds of the job's step; Absent where three do not fit, or none is seen.
+    `seconds`: from the first read to the last, of `reads`. `moved`: bytes in all of it. `bursts`: whole
+    bursts, which began and ended in it. `plateau`: bytes per second while bytes move, its relative standard
+    error `error`; Absent where none moved, or no burst was long enough to see. `size`: bytes of a typical
+    burst, 0 where none was whole. `length`: seconds of it at the plateau. `long`: they are enough for the
+    plateau to be the busbw of its collective (ring). Otherwise the plateau is a lower bound, as it is where
+    pauses between collectives are shorter than a read. `duty`: share of the time in which bytes move.
+    `period`: seconds of the job's step; Absent where three do not fit, or none is seen.
     """
 
     seconds: float
@@ -67,7 +67,7 @@ class Burst(NamedTuple):
 
 
 def figures(reads: Sequence[CounterRead]) -> BurstFigures | Absent:
-    """What the reads of one look show; MALFORMED for fewer than three."""
+    """Return the figures of one look's reads; MALFORMED for fewer than three."""
     if len(reads) < _FEWEST:
         return Absent(Why.MALFORMED, f"{len(reads)} reads are too few")
     times = [read.seconds for read in reads]
@@ -125,13 +125,13 @@ _POINTS = 6
 """Fewest points within bursts that make a slope."""
 _GRID = 1e-3
 _LIKE = 0.5
-"""Least correlation of a job's bytes with those of a step later."""
+"""Least correlation of a job's bytes with its bytes one step later."""
 _NEARLY = 0.8
 """A peak so near to the greatest is as good: the first of them is the step, the others its multiples."""
 _STEPS = 3
 _SHORTEST = 3
 Points = list[list[tuple[float, int]]]
-"""Of each burst: seconds and bytes at the reads within it."""
+"""Seconds and bytes at the reads within each burst."""
 
 
 def _counters(reads: Sequence[CounterRead]) -> list[list[int]]:
@@ -143,7 +143,7 @@ def _counters(reads: Sequence[CounterRead]) -> list[list[int]]:
 
 
 def _points(times: Sequence[float], counter: Sequence[int], slowest: float = 0.0) -> Points:
-    """Of each burst the reads within it; one in which a stretch is below `slowest` is several bursts.
+    """Return the reads within each burst; a stretch below `slowest` splits a burst.
 
     At a read beside such a stretch the counter may have paused, so that it is on neither line.
     """
@@ -194,7 +194,7 @@ def _whole(times: Sequence[float], bursts: Sequence[Burst]) -> tuple[float, floa
 
 
 def _typical(sizes: Sequence[int]) -> int:
-    """The size that half of all bytes reach: many small bursts beside a large one are not what is typical."""
+    """Return the size that half of all bytes reach: beside a large burst, small bursts are not typical."""
     half, sum_ = sum(sizes) / 2, 0
     for size in sorted(sizes, reverse=True):
         sum_ += size

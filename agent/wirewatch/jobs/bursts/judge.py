@@ -1,4 +1,4 @@
-"""Judging looks at bursts: which jobs run, and whose plateau is lower than it was. Never a finding."""
+"""Judge looks at bursts: which jobs run, and which plateaus are lower than they were. Never a finding."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ Processes = Mapping[str, frozenset[int]]
 def judge(
     memory: BurstMemory, ok: Ok[BurstReading], policy: BurstPolicy, _expect: Expect
 ) -> tuple[BurstMemory, tuple[Finding, ...]]:
-    """What a reading means; pure. There never is a finding."""
+    """Fold a reading into the memory; pure. There never is a finding."""
     gpus: GpuJobs = {item.gpu.key: item.value for item in ok.value}
     known = {key: gpu.supported for key, gpu in gpus.items() if not isinstance(gpu, Absent)}
     jobs = tuple(_running(memory.jobs, gpus, ok.mono, policy))
@@ -45,7 +45,7 @@ def judge(
 
 
 def watches(reading: BurstReading) -> bool:
-    """Whether there is a GPU with NVLink here that is not split."""
+    """Tell whether there is a GPU with NVLink here that is not split."""
     return any(not isinstance(item.value, Absent) and item.value.watched for item in reading)
 
 
@@ -75,7 +75,7 @@ _KEPT = 200
 def _running(
     known: tuple[BurstJob, ...], gpus: GpuJobs, mono: float, policy: BurstPolicy
 ) -> Iterator[BurstJob]:
-    """Jobs that go on, and new ones; a GPU that cannot be read proves nothing."""
+    """Yield jobs that go on, and new jobs; a GPU that cannot be read proves nothing."""
     groups = grouped(gpus)
     kept = [job for job in known if _goes_on(job, gpus, groups)]
     for job in kept:
@@ -97,7 +97,7 @@ def _goes_on(job: BurstJob, gpus: GpuJobs, groups: list[Processes]) -> bool:
 
 
 def _looked(job: BurstJob, gpu: Gpu, seen: GpuJob, ok: Ok[BurstReading], policy: BurstPolicy) -> BurstJob:
-    """The job after one of its GPUs had its turn."""
+    """Return the job after a look at its GPU."""
     job = replace(job, turns={**job.turns, gpu.key: ok.mono})
     figures = seen.burst
     if not isinstance(figures, BurstFigures):
@@ -137,7 +137,7 @@ def _reference(known: tuple[Plateau, ...], figures: BurstFigures, policy: BurstP
 
 
 def _learned(job: BurstJob, key: str, plateau: Plateau, policy: BurstPolicy) -> BurstJob:
-    """With one more plateau, while there are few of its size: a decline must not become what is usual."""
+    """Add a plateau, while there are few of its size: a decline must not become the usual value."""
     known = job.plateaus.get(key, ())
     if len(_like(known, plateau.size, policy)) >= policy.most_references:
         return job

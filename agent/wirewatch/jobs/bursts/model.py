@@ -43,7 +43,7 @@ class BurstPolicy(Strict):
     """Last looks of a job that are compared."""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say in words which values are invalid; empty when all are valid."""
         return wrong_settings(
             self,
             (("settle",), lambda v: 0 <= v < math.inf, "must not be below 0"),
@@ -101,7 +101,7 @@ class BurstLook:
 
 @dataclass(frozen=True, slots=True)
 class BurstHint:
-    """A job whose plateau is lower than it was, at the same bytes a burst; seen last at one of its GPUs.
+    """A job whose plateau is lower than it was, at the same bytes a burst; seen last at a GPU of it.
 
     `since`, `at`: Unix seconds; `mono`: monotonic seconds of the last look that confirmed it. `plateau` and
     `reference`: bytes per second. `text`: the evidence, in words.
@@ -138,9 +138,9 @@ class BurstJob:
 
 @dataclass(frozen=True, slots=True)
 class BurstMemory:
-    """What a reading leaves for the next one.
+    """The state that a reading leaves for the next reading.
 
-    `why`: what the reading shows, in words. `last_hint` stays when the hint is over.
+    `why`: the result of the reading, in words. `last_hint` stays when the hint is over.
     """
 
     supported: Mapping[str, Supported] = field(default_factory=dict)
@@ -213,7 +213,7 @@ def samples(_reading: BurstReading, memory: BurstMemory) -> Iterable[Sample]:
 
 
 def facts(_reading: BurstReading, memory: BurstMemory) -> BurstFacts:
-    """What other rooms may know."""
+    """Return the facts for other rooms."""
     looks = tuple(look for job in memory.jobs for look in job.looks.values())
     hints = tuple(job.hint for job in memory.jobs if job.hint is not None)
     return BurstFacts(looks, hints, memory.last_hint)

@@ -1,4 +1,4 @@
-"""Reading jobs and one burst of one GPU: who computes where, and what the counters of the GPU on turn did."""
+"""Read jobs and one burst of one GPU: who computes where, and the counters of the GPU on turn."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ ONCE: tuple[Question, ...] = (LINK_COUNT, link_speed(0))
 
 
 def read(hardware: Hardware, memory: BurstMemory, _options: BurstOptions) -> BurstReading | Absent:
-    """One reading of every GPU, and a burst of the one whose turn it is."""
+    """Read every GPU, and a burst of the GPU whose turn it is."""
     nvml, sysfs = hardware.nvml, hardware.sysfs
     reading = read_gpus(
         nvml, lambda gpu: _gpu_job(nvml, sysfs, gpu, memory.supported.get(gpu.key, Supported()))
@@ -44,9 +44,9 @@ def read(hardware: Hardware, memory: BurstMemory, _options: BurstOptions) -> Bur
 
 
 def whose_turn(jobs: Sequence[BurstJob], gpus: Mapping[str, GpuJob | Absent]) -> str | None:
-    """The GPU to look at: of the job that has waited longest, the one that has; None where no job is.
+    """Return the longest-waiting GPU of the job that has waited longest; None where no job is ready.
 
-    A GPU counts only while its processes are still those of its job.
+    A GPU counts only while the processes of its job have not changed.
     """
     ready: list[tuple[float, float, str]] = []
     for job in jobs:

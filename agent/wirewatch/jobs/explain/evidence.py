@@ -1,7 +1,7 @@
 """Evidence of one running job from all sources, as the decision takes it; and the answer.
 
-Shares are of time, 0 to 1. A source that is missing is an `Absent` with its reason, and stands among the
-`sources` with what switches it on: missing evidence is never evidence of health.
+Shares are of time, 0 to 1. A missing source is an `Absent` with its reason. The `sources` list it with the
+setting that switches it on: missing evidence is never evidence of health.
 """
 
 from collections.abc import Mapping
@@ -152,7 +152,7 @@ class JobEvidence:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its processes as this machine counts them, those that are known."""
+        """Return the known ids of its processes, as this machine counts them."""
         of_gpus = {pid for gpu in self.gpus for pid in gpu.pids}
         return tuple(sorted(of_gpus.union(() if isinstance(self.job, Absent) else self.job.pids)))
 

@@ -1,7 +1,7 @@
-"""From the state of the node to what is known of each running job on it. Pure.
+"""Gather the evidence about each running job from the state of the node. Pure.
 
-Jobs that carry the tap are as the collector `jobs` has them. The processes on other GPUs are jobs too, of
-which only what the GPUs show is known: those in lockstep together, all others by process.
+The collector `jobs` gives the jobs that carry the tap. The processes on other GPUs are jobs too, known only
+by the GPUs' data. Processes in lockstep form a job, every other process is its own job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,9 +51,9 @@ _NO_THREADS = Absent(Why.MISSING, HERE)
 
 
 def jobs_of(state: NodeState, now: float, host: str = "") -> tuple[JobEvidence, ...]:
-    """Return the running jobs of this node (`host`) at `now` (Unix seconds), those with the tap first.
+    """Return the running jobs of this node (`host`) at `now` (Unix seconds), jobs with the tap first.
 
-    A probe of wirewatch is none.
+    A probe of wirewatch is no job.
     """
     facts = state.facts(JobsFacts)
     tapped = [job for job in facts.jobs if job.live] if facts else []
@@ -69,9 +69,9 @@ def switch_on(collector: str) -> str:
 
 
 def with_threads(evidence: JobEvidence, threads: Mapping[int, float | Absent]) -> JobEvidence:
-    """Return the evidence with how busy the busiest thread of each process (by pid) was.
+    """Return the evidence with the load of the busiest thread of each process (by pid).
 
-    A GPU has the least value of its processes. It is not known where one of them is not known.
+    A GPU has the least value of its processes; it is unknown where any of them is unknown.
     """
     read = ([threads.get(pid, _NO_THREADS) for pid in gpu.pids] for gpu in evidence.gpus)
     gpus = tuple(replace(gpu, thread=_least(some)) for gpu, some in zip(evidence.gpus, read, strict=True))
@@ -142,7 +142,7 @@ def _hung(hang: HangingJob) -> HungJob:
 
 
 def _is_of(processes: Mapping[str, Iterable[int]], evidence: JobEvidence) -> bool:
-    """Tell whether processes by GPU are those of this job, or where they are not known, the GPUs are."""
+    """Tell whether processes by GPU belong to this job; where processes are unknown, compare GPUs."""
     pids, here = set(evidence.pids), {gpu.uuid for gpu in evidence.gpus}
     theirs = {pid for some in processes.values() for pid in some} - {0}
     return bool(pids & theirs if pids and theirs else here & set(processes))

@@ -1,4 +1,4 @@
-"""A first line holds for a while, unless a surer one comes. Pure."""
+"""A first line holds for a while, unless a surer line comes. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -64,6 +64,6 @@ class HeldAnswers:
         self._by_job: Mapping[JobKey, HeldAnswer] = {}
 
     def shown(self, new: Mapping[JobKey, JobAnswer], now: float) -> Mapping[JobKey, HeldAnswer]:
-        """Return what is shown of each job at `now`, and forget those that are gone."""
+        """Return the shown answer of each job at `now`, and forget jobs that are gone."""
         self._by_job = {key: held(self._by_job.get(key), answer, now) for key, answer in new.items()}
         return self._by_job

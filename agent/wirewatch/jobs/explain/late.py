@@ -1,4 +1,4 @@
-"""Naming the GPU that the others wait for, how sure that is, and why it may be late. Pure."""
+"""Name the GPU that the others wait for, with the certainty, and the reason for its lateness. Pure."""
 
 from dataclasses import replace
 
@@ -167,7 +167,7 @@ def _uneven(
 
 
 def throttled(evidence: JobEvidence, gpu: JobGpu | None) -> tuple[str, ...]:
-    """Return the reasons that hold this GPU's clocks down and not those of all others of the job."""
+    """Return the reasons that hold this GPU's clocks down but not the clocks of all other GPUs of the job."""
     if gpu is None or isinstance(gpu.throttled, Absent):
         return ()
     others = [one.throttled for one in evidence.gpus if one.uuid != gpu.uuid]

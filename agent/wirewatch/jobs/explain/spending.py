@@ -23,7 +23,7 @@ NEW, LASTED = 2.0, 20.0
 """The short window counts where it shows so many times the long one, and has for so many seconds."""
 UNJUDGED = "on the wire, nothing known to expect"
 WAITS = 0.01
-"""Share of the time from which on a GPU is one of those that wait."""
+"""Least share of the time for which a GPU must wait to count as waiting."""
 HALF = 0.5
 WAITING = (Spent.LOCAL_RANK, Spent.OTHER_NODE, Spent.NOT_ATTRIBUTED)
 """Kinds that are, or may be, waiting."""
@@ -45,7 +45,7 @@ class TimeShare:
 
 @dataclass(frozen=True, slots=True)
 class JobSpending:
-    """Both windows of a job's ledger, of the GPUs whose shares can be; at least one of them has a GPU."""
+    """Both windows of a job's ledger, with the GPUs whose shares are valid; at least one has a GPU."""
 
     short: Gpus
     long: Gpus
@@ -53,7 +53,7 @@ class JobSpending:
     def share(self, pick: Callable[[Gpus], float]) -> TimeShare:
         """Return a share over the long window, or over the short one where something new has lasted.
 
-        A stall that comes seldom raises the short window too; the long one has it as soon as it matters.
+        A rare stall raises the short window too; the long window shows it as soon as it matters.
         """
         long, short = pick(self.long), pick(self.short)
         if self.judged is self.short:
@@ -70,7 +70,7 @@ class JobSpending:
         return self.share(partial(_waited, uuid=uuid))
 
     def waiting_for(self, uuid: str) -> int:
-        """Return how many GPUs wait for this one."""
+        """Return how many GPUs wait for this GPU."""
         return max(len(_waiting(gpus, uuid)) for gpus in (self.short, self.long))
 
     def late(self) -> list[str]:
@@ -205,7 +205,7 @@ def _waiting(gpus: Gpus, uuid: str) -> list[GpuLedger]:
 
 
 def _waited(gpus: Gpus, uuid: str) -> float:
-    """Return for which share a GPU is waited for, the mean of those that wait for it at all."""
+    """Return for which share a GPU is waited for: the mean over all GPUs that wait for it."""
     return _mean([one.waits_for[uuid] for one in _waiting(gpus, uuid)])
 
 

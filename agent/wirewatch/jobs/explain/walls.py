@@ -1,8 +1,8 @@
-"""Deciding which wall a running job hits, over all that is known of it. Pure.
+"""Decide which wall a running job hits, from all evidence about it. Pure.
 
-In this order: a hang; a job that stands still; its first minute; the largest share of its ledger that is not
-computing, with all that explains it; memory. Without a ledger a late rank and a slow wire are named, with low
-certainty, and nothing else is said.
+In order: a hang; a job that stands still; its first minute; the largest share of its ledger apart from
+computing, with its explanation; memory. Without a ledger only a late rank and a slow wire are named, with low
+certainty.
 """
 
 from collections.abc import Collection, Sequence
@@ -45,18 +45,19 @@ STILL = 10.0
 EACH_OTHER = 0.1
 """Share of the time from which on it is said that GPUs wait for each other in turn."""
 LEAST_IDLE = 0.12
-"""Share of the time without anything on the GPU from which on it is a wall: 0.06 in jobs in lockstep at most,
-0.34 in one that stalls (measured on two H200)."""
+"""Share of the time without anything on the GPU from which on idling is a wall. Measured on two H200: 0.06 at
+most in jobs in lockstep, 0.34 in a job that stalls."""
 NOTHING_RUNS = 0.98
 DRAM, COLLECTIVES, MATH = 0.5, 0.25, 0.5
-"""Shares of time from which on something is a wall. DRAM and MATH by measured windows of two H200: a job that
-memory bounds keeps 59 % of the memory's bandwidth and 26 % of the tensor cores busy, data parallel training
-17 and 90 %."""
+"""Shares of time from which on each is a wall. DRAM and MATH come from measured windows of two H200. A
+memory-bound job keeps 59 % of the memory's bandwidth and 26 % of the tensor cores busy, data parallel
+training 17 and 90 %."""
 ASLEEP, AWAKE = 0.5, 0.25
-"""Of the idle time: a thread that is off its cores so much of it waits for something; one that is off so
-little of it is launching, or computing, all the time."""
+"""Shares of the idle time. A thread off its cores for the first share waits for something. A thread off its
+cores for less than the second always launches or computes."""
 SPINS, REST = 0.95, 1.2
-"""Share of the time in which a GPU is busy that waits in a kernel; its power over that of an idle one."""
+"""Least busy share of a GPU that waits in a kernel, and the most power, relative to idle GPUs, called
+idle."""
 _GPUS = 8
 """Names in a sentence."""
 _STARTING = JobAnswer(
@@ -360,7 +361,7 @@ def _runs(evidence: JobEvidence) -> str:
 
 
 def _waits_little(comm: CommunicatorTimes) -> bool:
-    """Tell whether all ranks here are in its newest window, and none waits for as much as is not nobody."""
+    """Tell whether its newest window has all ranks here, and each waits less than NOBODY."""
     ranks = comm.newest.ranks if comm.newest else ()
     return len(ranks) >= max(1, len(comm.here)) and all(0 <= rank.waiting < NOBODY for rank in ranks)
 

@@ -1,4 +1,4 @@
-"""Naming the wire of a job's collectives, and what holds them up beside a rank of this node. Pure."""
+"""Name the wire of a job's collectives, and other causes of their delay than a rank of this node. Pure."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from wirewatch.jobs.ledger.spent import Spent, is_share
 from wirewatch.jobs.times import JobRemarkKind, OperationTimes, RunningJob
 
 MOST, LEAST = 0.5, 0.2
-"""Of what the collectives put on a wire: from which part on NVLink carries it, up to which it does not."""
+"""Shares of the due bytes: from the first on NVLink carries the collectives, up to the second it does not."""
 MUCH = 0.6
 """Share of the expected time on the wire; more beyond it is not explained by work beside collectives.
 
@@ -23,7 +23,7 @@ _ELSEWHERE = "what holds the job up is on another node: this one cannot say whic
 
 
 def timed_rows(job: RunningJob | Absent) -> tuple[OperationTimes, ...]:
-    """The operations of the newest windows of all communicators, those that took most time first."""
+    """Return the operations of the newest windows of all communicators, most time first."""
     if isinstance(job, Absent):
         return ()
     rows = [row for comm in job.communicators if comm.newest for row in comm.newest.collectives]
@@ -49,7 +49,7 @@ def wire_in_use(evidence: JobEvidence) -> str | Absent:
 
 
 def _by_due(evidence: JobEvidence, job: RunningJob) -> str | Absent:
-    """NVLink's bytes held against those that the collectives of this node put on a wire."""
+    """Compare NVLink's bytes with the bytes that the collectives of this node put on a wire."""
     sent = [gpu.sent for gpu in evidence.gpus if not isinstance(gpu.sent, Absent)]
     rates = [row.busbw for row in timed_rows(job) if not isinstance(row.busbw, Absent)]
     due = on_wire(job) * rates[0] if rates else 0.0

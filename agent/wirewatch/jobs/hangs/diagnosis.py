@@ -1,7 +1,7 @@
 """The diagnosis by two looks at a job that seems to hang: its kind, and whom it waits for. Pure.
 
-The rules are those of docs/hangs.md. One look is never enough: counts that differ are usual in a job at
-work, and only two answers show that they stand still.
+docs/hangs.md gives the rules. One look is never enough: counts that differ are usual in a job at work, and
+only two answers show that they stand still.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ from wirewatch.jobs.hangs.watch import ALL_BUSY, IDLE
 from wirewatch.jobs.hangs.working import ProcessWork, work_of
 
 _NAMED = 4
-"""Culprits that one text names."""
+"""Culprits that a text names."""
 _SNAPSHOT = 1500
 """Characters kept of what was seen."""
 _STATES: Mapping[str, str] = {
@@ -85,7 +85,7 @@ class HungCase:
         return 0.0 if self.job.since is None else self.newer.mono - self.job.since
 
     def gpu(self, pid: int) -> Gpu | None:
-        """The GPU of a process here; None for one that is on none."""
+        """Return the GPU of a process here; None for a process without a GPU."""
         return self.gpus.get(self.places.get(pid, ""))
 
     def here(self, rank: RasRank) -> int:
@@ -285,7 +285,7 @@ def _ahead_in(group: Alike) -> str:
 
 
 def _compared(case: HungCase, report: RasReport) -> Diagnosis:
-    """Of a job that stands still with all ranks there: who has launched less, else whose GPU is idle."""
+    """Compare ranks of a standing job with all ranks there: who has launched less, else whose GPU is idle."""
     idle, seen = _idle(case), launches(report)
     late = _late(case, seen, idle)
     if late:
@@ -340,7 +340,7 @@ def _deadlock(case: HungCase, edges: Sequence[Edge]) -> str:
 
 
 def _work(case: HungCase, pid: int) -> ProcessWork:
-    """The work between the looks of a process here; 0 for one of another node."""
+    """Return the work of a process here between the looks; 0 for a process of another node."""
     if not pid:
         return ProcessWork(unseen="its process is on another node")
     load = case.own_loads().get(case.places.get(pid, ""))
@@ -370,7 +370,7 @@ def _idle(case: HungCase) -> list[str]:
 
 
 def _on_gpus(case: HungCase, keys: Sequence[str]) -> list[int]:
-    """The processes on these GPUs, those that are known here before those that are not."""
+    """Return the processes on these GPUs: processes known here first."""
     found = sorted(pid for pid, key in case.places.items() if key in keys)
     return [pid for pid in found if pid in case.newer.processes] or found
 
@@ -416,7 +416,7 @@ def _culprit(case: HungCase, rank: RasRank, what: str) -> Culprit:
 
 
 def _who(case: HungCase, rank: RasRank) -> str:
-    """A rank by the job's own number, where one is known, with its place."""
+    """Name a rank by the job's own number, where it is known, with its place."""
     number = case.ranks.get(peer_of(rank))
     name = f"communicator rank {rank.rank}" if number is None else f"rank {number}"
     pid = case.here(rank)

@@ -1,4 +1,4 @@
-"""Judging jobs that hang: a finding for each that two looks explain, held while the job looks stuck.
+"""Judge jobs that hang: a finding for each hang that two looks explain, held while the job looks stuck.
 
 All findings are DEGRADED: a hang is the job's own, and keeps no other job from starting. Where a wire is at
 fault, its own counters and the kernel's log say so, in findings of their own.
@@ -119,7 +119,7 @@ def judge(
 
 
 def facts(reading: HangReading, memory: HangMemory) -> HangFacts:
-    """The hangs that are over, those that hold now, the owners of processes, and jobs that stand still."""
+    """Return the past hangs, the present hangs, the owners of processes, and jobs that stand still."""
     still = tuple(job.standing for job in memory.jobs.values() if job.standing is not None)
     return HangFacts(memory.past, tuple(_hanging(memory.jobs.values())), reading.owners, still)
 
@@ -163,7 +163,7 @@ def _next_limit(job: WatchedJob, mono: float, policy: HangPolicy) -> float:
 
 
 def _remembered(memory: HangMemory, jobs: Mapping[str, WatchedJob], at: float) -> HangMemory:
-    """The memory with hangs that are over put to the past, and new ones counted."""
+    """Return the memory with ended hangs put to the past, and new hangs counted."""
     past, total = memory.past, dict(memory.total)
     for owner, job in memory.jobs.items():
         now, then = jobs.get(owner), job.diagnosis

@@ -1,4 +1,4 @@
-"""Who has launched what, by an answer of RAS about a job that stands still. Pure.
+"""Compare the launches of ranks, by an answer of RAS about a job that stands still. Pure.
 
 A program launches the collectives of a communicator in one order on all ranks. So of two ranks one is behind,
 or both are equal. Where each is ahead of the other in some operation, their orders differ: a mismatch.
@@ -26,7 +26,7 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Groups of a communicator with different orders; `few`: those with less than half of its ranks."""
+    """Groups of a communicator with different orders; `few`: groups with less than half of its ranks."""
 
     communicator: RasCommunicator
     groups: tuple[Alike, ...]
@@ -44,7 +44,7 @@ class Edge:
 
 @dataclass
 class Launches:
-    """The ranks that are behind, with what they have launched; and for whom those wait that are ahead.
+    """The ranks that are behind, with their launches; and for each rank that is ahead, its wait.
 
     `ahead` has no edge where the rank that is behind is not listed.
     """

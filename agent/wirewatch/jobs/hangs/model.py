@@ -24,7 +24,7 @@ class HangOptions(Options):
 
     @property
     def longest(self) -> float:
-        """The longest that one run may take: a poll, and now and then the question to RAS."""
+        """Return the longest time of a run: a poll, and now and then the question to RAS."""
         return self.interval + self.ask
 
 
@@ -142,7 +142,7 @@ class JobLook:
     """A look at a job that seems to hang, at `mono`: its processes by id, and what RAS answered.
 
     `ras`: the reports of all jobs that answered; `listeners`: who listens in the job's network namespace.
-    `elsewhere`: we cannot reach those. `about`: whose the job is, in words.
+    `elsewhere`: processes that we cannot reach. `about`: the owner of the job, in words.
     """
 
     mono: float
@@ -214,11 +214,11 @@ class StandingJob:
 
 @dataclass(frozen=True, slots=True)
 class WatchedJob:
-    """Processes by GPU (`Gpu.key`) of one owner, 0 for one without an id; times are monotonic seconds.
+    """Processes by GPU (`Gpu.key`) of one owner, 0 where an id is unknown; times are monotonic seconds.
 
     `gone`: processes that were there and are not, by GPU. `sent`: bytes of each GPU when they were last read,
     at `read`; `quiet`: since when they have not grown. `moved`: bytes have moved since it began. `count`:
-    when bytes are read next; `learn`: when to see again whether it moves any, `learnt` times so far.
+    when bytes are read next; `learn`: when to check again whether it moves any, `learnt` checks so far.
 
     `low`: since when its GPUs have looked as in a hang. `since`: the same, where no byte moved since; None
     while it does not look stuck. `began`: the Unix second of `since`. `looks`: the last two while it did;
@@ -285,7 +285,7 @@ class KeptJob:
 class KeptHangs:
     """Kept over restarts of the agent: the newest hangs, `total` by kind, and the jobs by owner.
 
-    Without the jobs one that hangs would never be found again: it moves no byte that shows that it began.
+    Without the jobs a hanging job would never be found again: it moves no byte that shows its beginning.
     """
 
     past: tuple[PastHang, ...] = ()
@@ -297,8 +297,8 @@ class KeptHangs:
 class HangMemory:
     """Jobs by owner, the newest hangs, and how often each kind was found.
 
-    `listened`: when (monotonic seconds) the listeners were last read; `open`: addresses of those that other
-    machines can reach. `asked`: how many looks have been taken. `owners`: those that were read at `owned`.
+    `listened`: when (monotonic seconds) the listeners were last read; `open`: addresses of listeners that
+    other machines can reach. `asked`: how many looks have been taken. `owners`: the owners read at `owned`.
     """
 
     supported: Mapping[str, Supported] = field(default_factory=dict)

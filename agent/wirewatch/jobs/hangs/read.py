@@ -1,4 +1,4 @@
-"""Reading for hangs: each GPU's load, whose its processes are; and while a job looks stuck, a look at it.
+"""Read each GPU's load and the owners of its processes; while a job looks stuck, also take a look at it.
 
 Bytes over NVLink cost most, and are read where they decide (ADR 0092). Only a look asks RAS, and reads about
 processes what a poll does not need.
@@ -31,9 +31,9 @@ POWER = Question("PowerUsage")
 LIMIT = Question("PowerManagementDefaultLimit")
 """Both in milliwatts."""
 SENT = (Question("Field", (202, ALL_LINKS)), Question("Field", (138, ALL_LINKS)))
-"""Bytes sent on NVLink 5, and KiB before it; a GPU has one of them."""
+"""Bytes sent on NVLink 5, and KiB before it; a GPU has only one of these fields."""
 ALL_BUSY = 0.99
-"""Of 1: a kernel that waits for other ranks runs all the time."""
+"""Share of the time: a kernel that waits for other ranks runs all the time."""
 OWNED = 10.0
 """Seconds for which the owner of a process is not read again."""
 TICKS = 100
@@ -41,7 +41,7 @@ TICKS = 100
 LISTENED = 60.0
 """Seconds between two looks at who listens for RAS."""
 _WORKER = "-m\0wirewatch.worker\0"
-"""In the command line of a process that runs a probe."""
+"""Part of the command line of a process that runs a probe."""
 _NAMED = 256
 """Processes of RAS that are looked for here."""
 _FAULTS, _TIMES = 9, slice(11, 15)
@@ -150,7 +150,7 @@ def _process(sysfs: Sysfs, pid: int) -> JobProcess:
 
 
 def _children(sysfs: Sysfs, pid: int) -> Sequence[int]:
-    """The processes that a process has started, and those that they have: loaders and compilers."""
+    """Return all descendants of a process: loaders and compilers."""
     found, at = [pid], 0
     while at < len(found) <= _CHILDREN:
         text = value_or(sysfs.read(f"/proc/{found[at]}/task/{found[at]}/children"), "")
@@ -165,7 +165,7 @@ def _more(own: int | Absent, child: int | Absent) -> int | Absent:
 
 
 def _files(sysfs: Sysfs, pid: int) -> tuple[int | Absent, int | Absent]:
-    """Bytes that a process has read and written, and those of a disk; only root and its owner may know."""
+    """Return a process's read and written bytes, in all and on disks; only root and its owner may know."""
     text = sysfs.read(f"/proc/{pid}/io")
     if isinstance(text, Absent):
         return text, text

@@ -1,7 +1,7 @@
-"""Following jobs from poll to poll: which processes are one, and since when it has looked stuck. Pure.
+"""Follow jobs from poll to poll: which processes form a job, and since when it has looked stuck. Pure.
 
-A job looks stuck while all of its GPUs draw little power, one of them at least is all busy, and no byte
-moves over NVLink. Where none was ever seen to move, no GPU may read or write its memory either.
+A job looks stuck while all its GPUs draw little power, at least one GPU is fully busy, and no byte moves over
+NVLink. Where no byte was ever seen to move, no GPU may read or write its memory either.
 """
 
 import math

@@ -1,8 +1,8 @@
 """The files of NCCL Inspector as rings: a folder, and the folders in it, in which jobs leave them.
 
-Inspector makes its files with the mode 0666, lets them grow without bound and leaves them behind. So a file
-is opened without following links or waiting for anybody, and read from where the last poll ended, only so
-much at a time. No file is ever written or removed.
+Inspector makes its files with the mode 0666, lets them grow without bound and leaves them behind. So the
+reader opens a file without following links or blocking. It reads a bounded amount, from where the last poll
+ended. It never writes or removes a file.
 """
 
 import os
@@ -58,7 +58,7 @@ _Numbers = tuple[int, ...]
 
 @dataclass
 class _Told:
-    """A communicator as its lines have told it so far, with the collectives that are new."""
+    """A communicator as its lines describe it so far, with the new collectives."""
 
     first: InspectedLine
     event: float = 0.0
@@ -225,7 +225,7 @@ class InspectorFiles(FileRings):
         return poll.reading()
 
     def _read_folder(self, poll: _Poll, folder: int, at: str) -> list[tuple[float, str]]:
-        """Read the files of a folder, the known ones first; returns the folders in it."""
+        """Read the files of a folder, the known files first; returns the folders in it."""
         names, below, begun = set[str](), list[tuple[float, str]](), poll.now[0] - KEPT
         with os.scandir(folder) as entries:
             for entry in islice(entries, LISTED):
@@ -280,8 +280,8 @@ class InspectorFiles(FileRings):
     def _writer(self, file: _File, about: os.stat_result, mono: float) -> tuple[int, _Numbers] | None:
         """Return the process that writes a file, with its start: it has the file open.
 
-        Where that may not be looked at, it has run since before the last line, as this user, with this number
-        on a machine of this name, and so can be no other.
+        Where open files cannot be listed, the user, the number and the machine's name must match. The process
+        must also have started before the last line.
         """
         for pid in self._alike(who := (about.st_uid, file.pid), mono):
             started = _found(_STARTED, self._proc / f"{pid}/stat")

@@ -18,7 +18,7 @@ from wirewatch.jobs.tap.ringfile import LARGEST, UNKNOWN
 LINE_BYTES = 1 << 16
 """A longer line is refused; with all events of 64 channels it has 20,000 bytes."""
 GPU_CLOCK, PROVEN = "kernel_gpu", "v4."
-"""A time of the GPU; the format of NCCL 2.28 to 2.30: later ones give calls times of others (ADR 0081)."""
+"""A time of the GPU; the format of NCCL 2.28 to 2.30: later formats give calls times of others (ADR 0081)."""
 _Ranks = Annotated[int, Field(ge=1, le=1 << 20)]
 _Number = Annotated[int, Field(ge=0, lt=1 << 64)]
 _Text = Annotated[str, Field(max_length=2048)]
@@ -26,7 +26,7 @@ _Text = Annotated[str, Field(max_length=2048)]
 
 @dataclass(frozen=True, slots=True)
 class InspectedCommunicator:
-    """A communicator as one of its ranks describes it; `comm_name` since NCCL 2.30."""
+    """A communicator as a rank describes it; `comm_name` since NCCL 2.30."""
 
     id: Annotated[str, Field(pattern=r"^0x[0-9a-f]{1,16}$")]
     rank: Annotated[int, Field(ge=0)]
@@ -46,7 +46,7 @@ class InspectedOrigin:
 
 @dataclass(frozen=True, slots=True)
 class InspectedCollective:
-    """One collective of one rank, with NCCL's number of it among those of its operation."""
+    """One collective of one rank, with NCCL's number of it within its operation."""
 
     coll: _Text
     coll_sn: _Number
@@ -100,7 +100,7 @@ _LINE = TypeAdapter(InspectedLine)
 
 
 def parse_line(data: bytes) -> InspectedLine | Absent:
-    """Return what a line says, or why it is none of Inspector's."""
+    """Return the content of a line, or why Inspector did not write it."""
     if len(data) > LINE_BYTES:
         return Absent(Why.MALFORMED, f"a line of more than {LINE_BYTES} bytes")
     try:

@@ -1,4 +1,4 @@
-"""Folding looks into the ledgers of running jobs: over the last 10 s, over 5 min, and since ever. Pure."""
+"""Fold looks into the ledgers of running jobs: over the last 10 s, over 5 min, and since ever. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from wirewatch.jobs.ledger.spent import GpuLedger, JobLedger, LedgerFacts, Spent
 from wirewatch.jobs.ledger.split import JobNow, spins, split
 
 SHORT, LONG = 10.0, 300.0
-"""Seconds of the two windows; the long one is kept in pieces of the short one's length."""
+"""Seconds of the two windows; the long window is kept in pieces of the short window's length."""
 LEAST_IDLE = 0.02
 """Share of the time from which on it is said how processes spend it."""
 UNKNOWN_JOB = "unknown"
@@ -35,7 +35,7 @@ MOVED = 1 << 20
 """Bytes over NVLink that show that a GPU sends to others."""
 Sights = Mapping[str, GpuSight | Absent]
 Held = Mapping[str, frozenset[ProcessId]]
-"""The processes on each GPU, 0 for one without an id."""
+"""The processes on each GPU, 0 for a process without an id."""
 
 
 def judge(
@@ -88,9 +88,9 @@ def _processes(sight: GpuSight | Absent) -> Collection[int | None]:
 
 
 def _held(memory: LedgerMemory, reading: LedgerReading, sights: Sights) -> Held:
-    """Return the processes on each GPU that has some; a GPU that could not be read keeps those of before.
+    """Return the processes on each used GPU; a GPU that could not be read keeps its previous processes.
 
-    So a GPU that is lost in a running job stays part of it: nobody says that the others wait for another one.
+    So a GPU that is lost in a running job stays part of it: nobody says that the others wait for another GPU.
     """
     found = {
         key: frozenset((pid or 0, _began(reading.processes.get(pid or 0))) for pid in _processes(sight))

@@ -92,7 +92,7 @@ class TimedJob:
     """A job with the tap: processes, counts of its communicators, and times of its GPUs.
 
     `timed`: by GPU, monotonic seconds at which the newest window of collectives began and ended. `partly`:
-    GPUs with calls that nobody times, such as sends and replays of graphs. `linked`: those of a communicator.
+    GPUs with calls that nobody times, such as sends and replays of graphs. `linked`: GPUs of a communicator.
     """
 
     name: str
@@ -164,9 +164,9 @@ class Doing:
 class SpentTally:
     """Seconds of one GPU by what they were spent on, from `begin` (monotonic seconds) on.
 
-    `spent`: in the order of Spent; then those of WIRE where nothing is known to expect, and those of
-    NOT_ATTRIBUTED that are known to be waiting. `waits`: those of LOCAL_RANK by GPU (UUID). `idle`: how its
-    processes spent those of IDLE.
+    `spent`: in the order of Spent; then seconds of WIRE without a known expectation, and seconds of
+    NOT_ATTRIBUTED known to be waiting. `waits`: seconds of LOCAL_RANK by GPU (UUID). `idle`: how its
+    processes spent the seconds of IDLE.
     """
 
     begin: float

@@ -1,4 +1,4 @@
-"""Reading for the ledger: use and power of each GPU on which something computes, and what its processes do.
+"""Read for the ledger: use and power of each computing GPU, and the activity of its processes.
 
 No NVLink counter and no GPM is asked here: the first are dear, and the second disturbs the first (ADR 0013).
 """
@@ -27,7 +27,7 @@ _SHORT = Absent(Why.MISSING, "not in this text of /proc/PID/stat")
 TICKS = 100.0
 """USER_HZ, of which /proc/PID/stat counts: 100 a second on every Linux that NVIDIA's driver runs on."""
 _PLACES = (1, 11, 12, 19)
-"""Of parent, user and system time, and begin behind the name in /proc/PID/stat: 4, 14, 15, 22 of proc(5)."""
+"""Fields behind the name in /proc/PID/stat: parent, user and system time, begin; 4, 14, 15, 22 of proc(5)."""
 
 
 def read(hardware: Hardware, memory: LedgerMemory, options: LedgerOptions) -> LedgerReading | Absent:

@@ -1,4 +1,4 @@
-"""On what one GPU of a job spends its time between two looks: shares that add up to 1. Pure.
+"""Split the time of one GPU of a job between two looks: shares that add up to 1. Pure.
 
 Nothing is called computing, and nobody is waited for, without evidence: the rest is not attributed.
 """
@@ -20,10 +20,10 @@ from wirewatch.jobs.ledger.spent import Spent, is_share
 from wirewatch.jobs.times import ELSEWHERE, GpuTime, JobRank
 
 ALL_BUSY = 0.99
-"""Of 1: a kernel that waits for other ranks runs all the time."""
+"""Share of the time: a kernel that waits for other ranks runs all the time."""
 NCCL_SMS = 32 / 132
-"""Most of a GPU's SMs that collectives occupy: NCCL 2.28 has 24 channels for them on eight H200, and 32 for
-sends. Each channel holds one of 132 SMs. What is busy above that share computes."""
+"""Largest share of a GPU's SMs that collectives occupy: on eight H200, NCCL 2.28 has 24 channels for them,
+and 32 for sends. Each channel holds one of 132 SMs. SMs that are busy above that share compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Split:
 class JobNow:
     """A job at one look: its GPUs and processes, with what is known of it, at `mono`.
 
-    `sights` of its GPUs; Absent for one that could not be read. `shared`: GPUs of several jobs; `worked`:
+    `sights` of its GPUs; Absent for a GPU that could not be read. `shared`: GPUs of several jobs; `worked`:
     GPUs on which something ran. `spinning`: by GPU, since when it has looked as if it spins. `timed`: its
     rings, None without the tap. `bound`: groups of its GPUs whose processes are known to communicate.
     """
@@ -63,7 +63,7 @@ class JobNow:
     bound: tuple[tuple[str, ...], ...] = ()
 
     def others(self, gpu: str) -> tuple[str, ...]:
-        """Return the GPUs for which this one may wait."""
+        """Return the GPUs for which this GPU may wait."""
         return tuple(other for some in self.bound if gpu in some for other in some if other != gpu)
 
     @property
@@ -120,10 +120,10 @@ def waited_by_counts(gpu: str, job: JobNow) -> frozenset[str] | None:
 
 
 def waited_by_signature(gpu: str, job: JobNow) -> frozenset[str]:
-    """Return the one GPU that does not spin while all others do; nobody where that is not so.
+    """Return the GPU that alone does not spin while all others do; nobody where that is not so.
 
-    Light kernels look alike, so that they must be known to communicate. A GPU on which nothing ever ran is no
-    part of what the others do: a process may merely hold it.
+    Light kernels look alike, so that the job's processes must be known to communicate. A GPU on which nothing
+    ever ran does not count: a process may merely hold it.
     """
     states = {other: spins(job.sights[other], job.policy) for other in job.others(gpu)}
     free = frozenset(other for other, state in states.items() if state is False)
@@ -213,7 +213,7 @@ def _working(busy: float, gpu: str, job: JobNow) -> Split:
 
 
 def _partly_timed(busy: float, least: float, inside: float, times: GpuTime) -> Split:
-    """Return the shares of a GPU with calls that nobody times: it may compute, or wait in those."""
+    """Return the shares of a GPU with calls that nobody times: in these calls it may compute or wait."""
     known = min(inside, busy - least)
     found = _in_collectives(known, least, inside, times)
     rest = found.shares[Spent.NOT_ATTRIBUTED] + max(0.0, busy - least - known)

@@ -1,4 +1,4 @@
-"""Judging the windows of a job: several in a row that name the same GPU are a hint. Never a finding."""
+"""Judge the windows of a job: several in a row that name the same GPU are a hint. Never a finding."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,7 @@ def judge(
 
 
 def watches(reading: LockstepReading) -> bool:
-    """Whether there is a GPU here that offers what is read."""
+    """Tell whether there is a GPU here that offers what is read."""
     return any(not isinstance(item.value, Absent) and item.value.watched for item in reading)
 
 
@@ -57,15 +57,15 @@ GpuWindows = Mapping[str, GpuWindow]
 """By GPU (`Gpu.key`), two at least."""
 _MB = 1e6
 _EVEN = frozenset({WindowReason.NOBODY, WindowReason.NAMED})
-"""What a window shows in which all GPUs did the same work."""
+"""Reasons of windows in which all GPUs did the same work."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowResult:
-    """What one window shows; `text` has the numbers that decided, of `gpu` where it is about one.
+    """The result of one window; `text` has the deciding numbers, of `gpu` where it is about a GPU.
 
-    `gaps`: how much busier each GPU's SMs were than those of the others; empty unless they can be compared.
-    `work`: of a GPU that has more work than the others, who wait for it: how much more, by kind; else empty.
+    `gaps`: how much busier each GPU's SMs were than the others' SMs; empty unless they can be compared.
+    `work`: how much more work a GPU has than the others, who wait for it, by kind; else empty.
     """
 
     reason: WindowReason
@@ -76,7 +76,7 @@ class WindowResult:
 
 
 def _job(known: LockstepJob | None, uses: GpuUses, mono: float) -> tuple[LockstepJob | None, WindowResult]:
-    """The job of before, or a new one: two GPUs or more with one process each; else why there is none."""
+    """Return the known job, or a new job of two GPUs or more with one process each; else the reason."""
     if known is not None and goes_on(known, uses):
         return known, WindowResult(WindowReason.NO_JOB)
     watched = {key: use for key, use in uses.items() if not isinstance(use, Absent) and use.watched}
@@ -94,7 +94,7 @@ def _job(known: LockstepJob | None, uses: GpuUses, mono: float) -> tuple[Lockste
 
 
 def _why_not(uses: GpuUses) -> str:
-    """Why no GPU here offers what is read, in words."""
+    """Return why no GPU here offers what is read, in words."""
     words: dict[str, str] = {}
     for use in uses.values():
         if isinstance(use, Absent):
@@ -145,7 +145,7 @@ def _follow(
 def _windows(
     job: LockstepJob, uses: GpuUses, mono: float, policy: LockstepPolicy
 ) -> tuple[WindowResult, dict[str, GpuWindow]]:
-    """The windows of all GPUs of a job; none, and why, when one is not good for that."""
+    """Return the windows of all GPUs of a job; none, with the reason, when a window is unusable."""
     windows: dict[str, GpuWindow] = {}
     for key in job.processes:
         use = uses.get(key, Absent(Why.LOST, "no longer listed"))
@@ -252,8 +252,8 @@ def _compare(
 ) -> WindowResult:
     """Judge one window.
 
-    `clocks` are of each GPU in Hz, those that are known; `references` what `gaps` was for each GPU in the
-    first windows of the job, empty when that is not known.
+    `clocks`: the known clocks of GPUs in Hz; `references`: the `gaps` of each GPU in the first windows of the
+    job, empty when unknown.
     """
     for doubt in (_unlike_windows, _no_lockstep, _host):
         if seen := doubt(windows, policy):
@@ -306,7 +306,7 @@ def _uneven(windows: GpuWindows, clocks: Mapping[str, float], policy: LockstepPo
 def _work(
     windows: GpuWindows, clocks: Mapping[str, float], policy: LockstepPolicy
 ) -> Iterator[tuple[str, dict[str, float], float]]:
-    """How much of each kind of work every GPU did, and how far it may be from that of the others."""
+    """Return how much of each kind of work every GPU did, and how far it may be from that of the others."""
     yield "use of memory", {key: w.dram for key, w in windows.items()}, policy.same_memory
     for unit in sorted({unit for w in windows.values() for unit in w.math}):
         shares = {key: w.math.get(unit, 0.0) for key, w in windows.items()}
@@ -335,10 +335,10 @@ def _busiest(windows: GpuWindows, references: Mapping[str, float], policy: Locks
 def _loaded(
     windows: GpuWindows, clocks: Mapping[str, float], references: Mapping[str, float], policy: LockstepPolicy
 ) -> WindowResult | None:
-    """The one GPU that has more work than the others, who are alike and wait for it; None for nobody.
+    """Return the single GPU with more work than the others, who are alike and wait for it; None for nobody.
 
-    With two GPUs it may be how the job is made (stages of a pipeline, experts), unless the same job was even
-    before. With more it is not: at the ends of a pipeline and at a hot expert NVLink's bytes differ.
+    With two GPUs the job itself may be uneven (stages of a pipeline, experts), unless the same job was even
+    before. With more GPUs it is not: at the ends of a pipeline and at a hot expert NVLink's bytes differ.
     """
     if len(windows) == _TWO and not references:
         return None

@@ -65,7 +65,7 @@ class LockstepPolicy(Strict):
     """Windows in a row without a result that end it."""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Say in words which values are invalid; empty when all are valid."""
         return wrong_settings(
             self,
             (
@@ -85,12 +85,11 @@ class LockstepPolicy(Strict):
 
 @dataclass(frozen=True, slots=True)
 class GpuWindow:
-    """What one GPU did between two readings, `seconds` apart.
+    """The activity of one GPU between two readings, `seconds` apart.
 
-    `graphics` is the share of that time in which anything ran, `sm` that of the SMs' time in which they had
-    work, `dram` the used share of the memory's bandwidth; `received` and `sent` NVLink bytes per second of
-    all links; `math` the busy shares of the arithmetic units that the GPU reports; `clock` of the SMs, in
-    Hz, at the end.
+    `graphics`: share of that time in which anything ran. `sm`: share of the SMs' time in which they had work.
+    `dram`: used share of the memory's bandwidth. `received`, `sent`: NVLink bytes per second of all links.
+    `math`: busy shares of the arithmetic units that the GPU reports. `clock`: of the SMs, in Hz, at the end.
     """
 
     seconds: float
@@ -118,7 +117,7 @@ class GpuUse:
 
     @property
     def watched(self) -> bool:
-        """Whether its windows can be read at all."""
+        """Tell whether its windows can be read at all."""
         return self.offers is True and not self.mig
 
 
@@ -126,7 +125,7 @@ LockstepReading = tuple[GpuReading[GpuUse], ...]
 
 
 class WindowReason(Enum):
-    """What one window shows, and if nothing, why."""
+    """The result of a window, or the reason for none."""
 
     NAMED = "one GPU never waits"
     NOBODY = "all wait alike"
@@ -145,7 +144,7 @@ class WindowReason(Enum):
 _IN_STEP = frozenset(
     {WindowReason.NAMED, WindowReason.NOBODY, WindowReason.HOST, WindowReason.UNEVEN, WindowReason.SCATTERED}
 )
-"""What a window can only show of GPUs that send and receive alike."""
+"""Results that a window can only have for GPUs that send and receive alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ class LockstepJob:
     """Processes by GPU (`Gpu.key`), one each, first seen at `since` (monotonic seconds).
 
     `settled`: the job is judged from now on. `gaps`: of each reference window, how much busier each GPU was
-    than the others. `clocks`: of each GPU, the last ones, in Hz.
+    than the others. `clocks`: the last clocks of each GPU, in Hz.
     """
 
     processes: Mapping[str, int]
@@ -204,11 +203,11 @@ class Hint:
 class UnevenWork:
     """A GPU (`gpu` its index) that has more work than the others of its job, who wait for it; it is not slow.
 
-    `since`: Unix seconds. `more`: by how much longer than those of the others its SMs have work, as a share:
-    the time that its work takes more. `waits`: share of their time for which the others wait. `costs`: by
-    which share a step could be shorter at most, were the work spread evenly. `work`: by kind, how much more
-    than the others it does, arithmetic by busy share times clock. `reference`: what `more` was in the first
-    windows of the job, Absent when there were too few. `windows` showed it so far; `text` in words.
+    `since`: Unix seconds. `more`: by which share its SMs have work for longer than the others' SMs. `waits`:
+    share of their time for which the others wait. `costs`: by which share a step could be shorter at most,
+    were the work spread evenly. `work`: by kind, how much more than the others it does, arithmetic by busy
+    share times clock. `reference`: `more` in the first windows of the job, Absent when there were too few.
+    `windows` showed it so far; `text` in words.
     """
 
     gpu: str
@@ -226,11 +225,12 @@ class UnevenWork:
 
 @dataclass(frozen=True, slots=True)
 class LockstepMemory:
-    """What a window leaves for the next one.
+    """The state that a window leaves for the next window.
 
-    `reason` and `why`, in words, are the newest window's. `busy`: the SMs' busy share by GPU, of that window
-    alone. `last_hint` stays when the hint is over. `loaded`: whom windows showed to have more work than the
-    others; `uneven`, once enough of them did. `age`: of the job at the newest reading, in seconds.
+    `reason` and `why`, in words, come from the newest window. `busy`: the SMs' busy share by GPU, of that
+    window alone. `last_hint` stays when the hint is over. `loaded`: the GPU that windows showed to have more
+    work than the others; `uneven`, once enough of them did. `age`: of the job at the newest reading, in
+    seconds.
     """
 
     supported: Mapping[str, Supported] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class LockstepFacts:
 
 
 def facts(reading: LockstepReading, memory: LockstepMemory) -> LockstepFacts:
-    """What other rooms may know of the job in lockstep."""
+    """Return the facts for other rooms about the job in lockstep."""
     windows = {
         item.gpu.key: item.value.window
         for item in reading

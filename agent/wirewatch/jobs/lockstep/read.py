@@ -1,4 +1,4 @@
-"""Reading a job's GPUs: who computes on each; and only while it is the job of before, what the GPUs did."""
+"""Read a job's GPUs: who computes on each, and for the known job alone the GPUs' activity."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,7 +32,7 @@ NO_JOB = Absent(Why.MISSING, "not asked: there is no job to look at")
 
 
 def read(hardware: Hardware, memory: LockstepMemory, _options: LockstepOptions) -> LockstepReading | Absent:
-    """One reading of every GPU; with a window only of those of the job that was there before."""
+    """Read every GPU; only GPUs of the known job have a window."""
     nvml = hardware.nvml
     reading = read_gpus(nvml, lambda gpu: _use(nvml, gpu, memory.supported.get(gpu.key, Supported())))
     job = memory.job

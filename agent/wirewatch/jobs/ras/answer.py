@@ -1,8 +1,8 @@
-"""What NCCL's RAS answers, read: the JSON of 2.28.7 and later, and what 2.24 to 2.28.6 print for people.
+"""Parse answers of NCCL's RAS: the JSON of 2.28.7 and later, and the text for people of 2.24 to 2.28.6.
 
 Any local user may have written it. An answer is a value or an Absent; nothing here raises, and a text that is
-not a report costs little memory. The text for people lists only what stands out: a rank that is like most of
-its communicator has no line, and a communicator in which all is well has no hash. Of the rest only counts are
+not a report costs little memory. The text for people lists only exceptions. A rank that is like most of its
+communicator has no line, and a communicator in which all is well has no hash. Of the rest only counts are
 known.
 """
 
@@ -232,7 +232,7 @@ class _Listed:
 
 @dataclass
 class _Block:
-    """A communicator so far; `open_crowd`: of the last line that speaks of many, until one is listed."""
+    """A communicator so far; `open_crowd`: of the last line about many ranks, until a rank is listed."""
 
     hash: str
     kind: str = ""
@@ -395,7 +395,7 @@ def _many(block: _Block, match: re.Match[str]) -> None:
 
 
 def _applied(op: str, match: re.Match[str]) -> Callable[[_Listed], None] | None:
-    """What a line says of each rank that it is about."""
+    """Return how a line changes each rank that it is about."""
     if match["launched"] is not None or match["none"] is not None:
         launched = int(match["launched"] or 0)
         return lambda rank: rank.counts.update({op: launched})

@@ -1,11 +1,11 @@
 """The RAS port: NCCL's health socket in every job, asked over short connections.
 
 An answer makes all processes of a job talk, on all of its nodes: it is asked on suspicion alone (ADR 0051).
-Only `STATUS` is sent, never what changes a job. Any local user may listen here: what comes is bounded in
-bytes, pieces and seconds, and says which user's socket it came from.
+The client sends only `STATUS`, which changes no job. Any local user may listen here: an answer is bounded in
+bytes, pieces and seconds, and names the user of its socket.
 
-Processes of one user share the address, and the kernel gives a connection to any of them, also to a stopped
-one, which never answers, and to one of another job of that user: hence several connections.
+Processes of one user share the address, and the kernel gives a connection to any of them. It may be a stopped
+process, which never answers, or a process of another job of that user. Hence several connections.
 """
 
 import errno
@@ -32,7 +32,7 @@ _LINE = 256
 _PIECES = LIMIT // 512
 """Pieces in which an answer may come."""
 _TABLE = 1 << 20
-"""Bytes read of a table of sockets, in which those that listen come first."""
+"""Bytes read of a table of sockets, in which listening sockets come first."""
 _LISTEN = "0A"
 _FIELDS, _LOCAL, _STATE, _UID, _INODE = 10, 1, 3, 7, 9
 Address = tuple[str, int]
@@ -40,7 +40,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class RasLimits:
-    """`connections` to one address; seconds for `greeting`, which live ones answer at once, and `status`.
+    """`connections` to one address; seconds for `greeting`, which live peers answer at once, and `status`.
 
     `ranks`: once the answers list so many, nobody else is asked.
     """
@@ -208,14 +208,14 @@ def split_address(text: str) -> Address:
 
 
 def reached(listening: Sequence[RasListener], address: Address) -> Sequence[RasListener]:
-    """The sockets that a connection to this address may reach: those bound to it, else to every address."""
+    """Return the sockets that a connection to this address may reach: bound to it, else to every address."""
     exact = [one for one in listening if one.address == _shown(address)]
     wild = {_shown(("0.0.0.0", address[1])), _shown(("::", address[1]))}  # noqa: S104 - compared, not bound
     return exact or [one for one in listening if one.address in wild]
 
 
 def parse_listeners(table: str, ports: set[int]) -> Sequence[RasListener]:
-    """The sockets that listen at one of these ports, of a table such as /proc/net/tcp."""
+    """Return the sockets that listen at any of these ports, from a table such as /proc/net/tcp."""
     found = []
     for line in table.splitlines()[1:]:
         fields = line.split()
@@ -249,13 +249,13 @@ def _greet(talk: _Talk) -> bool | Absent:
 
 
 def _with_report(known: Sequence[RasReport], new: RasReport) -> list[RasReport]:
-    """The reports with one more, which takes the place of an older one of the same job."""
+    """Return the reports with a new report, which replaces an older report of the same job."""
     key = _identity(new)
     return [*(one for one in known if not _identity(one) & key), new]
 
 
 def _identity(report: RasReport) -> frozenset[object]:
-    """What tells a job from another: its communicators; of a text, which names few, its shape."""
+    """Return the identity of a job: its communicators; for a text, which names few, its shape."""
     if any(one.listed for one in report.communicators):
         return frozenset((one.hash, one.secondary) for one in report.communicators)
     sizes = Counter[int]()
@@ -265,7 +265,7 @@ def _identity(report: RasReport) -> frozenset[object]:
 
 
 def _covered(reports: Sequence[RasReport]) -> int:
-    """How many processes of one node the jobs that answered have at least."""
+    """Return how many processes of one node the jobs that answered have at least."""
     covered = 0
     for report in reports:
         ranks = {(rank.host, rank.pid) for one in report.communicators for rank in one.ranks}
@@ -275,7 +275,7 @@ def _covered(reports: Sequence[RasReport]) -> int:
 
 
 def _table(path: str) -> str | Absent:
-    """A table of sockets as far as those that listen go; such a file gives a page at each read."""
+    """Return the listening part of a table of sockets; such a file gives a page at each read."""
     parts, length = [], 0
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - read piece by piece
@@ -313,6 +313,6 @@ _WHY: Mapping[int | None, Why] = {
 
 
 def _absent(error: OSError, address: Address) -> Absent:
-    """Why a connection failed: LOST where it was cut."""
+    """Return why a connection failed: LOST where it was cut."""
     why = _WHY.get(error.errno, Why.LOST)
     return Absent(why, f"RAS at {_shown(address)}: {error.strerror or error}", error.errno)

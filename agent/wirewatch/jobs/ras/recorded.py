@@ -1,6 +1,6 @@
 """RAS of jobs in a recording: its last answer, asked only where an operator says so, and its play.
 
-What the collector `hangs` reads of the processes on the GPUs is recorded with it, cut down to what it takes.
+The recording also has the process data that the collector `hangs` reads, reduced to the parts it uses.
 """
 
 import json
@@ -29,7 +29,7 @@ _STATUS = ("Uid:", "NSpid:")
 
 
 def record_ras(hardware: Hardware) -> Iterator[tuple[Key, Answer]]:
-    """What RAS answers now, who listens, and the processes on the GPUs. It makes the jobs talk."""
+    """Yield RAS' present answers, its listeners, and the processes on the GPUs. It makes the jobs talk."""
     yield REPORTS, Answer(_dumped(_REPORTS, hardware.ras.ask(DEADLINE)))
     yield LISTENERS, Answer(_dumped(_LISTENERS, hardware.ras.listeners()))
     for pid in _on_gpus(hardware.nvml):

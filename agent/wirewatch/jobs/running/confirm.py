@@ -1,6 +1,6 @@
-"""From windows to what is believed: the late rank, a wire that is slow alone, a late rank elsewhere. Pure.
+"""From windows to confirmed facts: the late rank, a wire that is slow alone, a late rank elsewhere. Pure.
 
-One window says nothing: so many of the last ones must agree.
+A single window says nothing: so many of the last windows must agree.
 """
 
 import math
@@ -24,9 +24,9 @@ SLOWER = 1.5
 OUTWEIGHS = 2.0
 """Times the longest mean wait that is lost on a wire which is named although one rank is always last."""
 MOSTLY_NEW = 0.5
-"""Of what a late rank costs, from which on it is said that it came while the job ran."""
+"""Least part of a late rank's cost that came while the job ran, for the text to say so."""
 UNSURE = 0.5
-"""Of the limit, where what is expected is of other sizes, numbers of GPUs or wires than were measured."""
+"""Part of the limit, where the expectation was measured at other sizes, numbers of GPUs or wires."""
 _EVEN = 1 / 3
 """At least what a rank may have of all slots in a healthy job, however many ranks there are."""
 Row = tuple[str, int]
@@ -52,9 +52,9 @@ class LateVotes:
 
 @dataclass(frozen=True, slots=True)
 class SlowRow:
-    """Windows of the last `of` in which one operation and size was too slow; the newest of them as `row`.
+    """Windows of the last `of` in which one operation and size was too slow; `row` is the newest.
 
-    `last`: the rank that nearly always came last in that one, None for nobody.
+    `last`: the rank that nearly always came last in `row`, None for nobody.
     """
 
     row: OperationTimes
@@ -67,10 +67,10 @@ class SlowRow:
 def late_votes(
     windows: Sequence[CommunicatorWindow], slots: Mapping[int, int | None], ranks: int, policy: JobsPolicy
 ) -> LateVotes | None:
-    """The rank that enough of the last windows name, in more slots than chance gives; None for nobody.
+    """Return the rank that enough recent windows name, in more slots than chance gives; None for nobody.
 
-    Or one that alone is named, now and then, by windows that lose enough for all of them: between rare stalls
-    a job is as fast as ever.
+    It may also be the only rank named, now and then, by windows that lose enough for all windows together.
+    Between rare stalls a job is as fast as ever.
     """
     found = _named(windows[-policy.windows :], policy)
     if found is not None and _is_no_chance(found, slots, ranks, policy):
@@ -171,8 +171,8 @@ def late_rank(
 def slow_rows(windows: Sequence[CommunicatorWindow], policy: JobsPolicy) -> tuple[SlowRow, ...]:
     """Operations and sizes whose wire is slow in enough of the last windows, the slowest first.
 
-    Slow on all ranks alike: their shortest duration is, and nobody in particular is waited for, or for far
-    less time than is lost on the wire.
+    The wire is slow on all ranks alike: their shortest duration is long. Nobody in particular is waited for,
+    or far less than the wire loses.
     """
     last = windows[-policy.windows :]
     seen = grouped(
@@ -206,10 +206,10 @@ def slow_wire(found: SlowRow, since: float, witnesses: tuple[str, ...]) -> SlowW
 
 
 def elsewhere(memory: CommunicatorMemory, nodes: int, policy: JobsPolicy) -> str:
-    """Say that all ranks here wait alike for one of another node; empty where that is not so.
+    """Say that all ranks here wait alike for a rank of another node; empty where that is not so.
 
-    What a communicator over several nodes should take is not known here: it is held against its own best, of
-    as long as it has lived.
+    The due time of a communicator over several nodes is not known here: it is compared with its own best,
+    over its whole life.
     """
     last = memory.windows[-policy.windows :]
     found: list[tuple[float, OperationTimes]] = []

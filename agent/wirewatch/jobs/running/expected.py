@@ -21,7 +21,7 @@ _UNSIZED = Absent(Why.MISSING, "NCCL does not name the type of its elements")
 _ONE = Absent(Why.UNSUPPORTED, "fewer than two of its GPUs are known here")
 _WORDS = {"TREE": "Tree", "RING": RING, "NVLS_TREE": "NVLSTree", "SIMPLE": "Simple"}
 _BETWEEN = frozenset({"NCCL_NET", "NCCL_IB_DISABLE", "NCCL_CROSS_NIC", "NCCL_SHM_DISABLE"})
-"""Of no account where GPUs reach each other."""
+"""Settings that do not matter where GPUs reach each other."""
 PAIR = 2
 _COSTS = {
     "LL": "LL sends 4 bytes of flags with each 4 of data",
@@ -69,7 +69,7 @@ def inside_settings(settings: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def explaining_settings(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return those that explain a gap. NVLS that a job switches off is not expected of it."""
+    """Return the settings that explain a gap. NVLS that a job switches off is not expected of it."""
     return inside_settings({name: value for name, value in settings.items() if name != NVLS_ENABLE})
 
 
@@ -101,11 +101,12 @@ def _with_expected(
 
 
 def _within_tree(row: OperationTimes, conditions: Conditions) -> OperationTimes:
-    """The row with no more bus bandwidth than Tree can have on wires that give a Ring so much.
+    """Limit the row's bus bandwidth to the most that Tree can have on wires that give a Ring its rate.
 
-    In a ring each GPU sends 2 (n - 1) / n of the message, in a tree of more than two most send it twice: up
-    and down. The shortest duration can be less than that takes: while the last rank is awaited, data of the
-    others fill the buffers on the way (proof/hardware/2026-11-26-h200.md: 360 and 526 GB/s of 342 on 4 H200).
+    In a ring each GPU sends 2 (n - 1) / n of the message. In a tree of more than two, most GPUs send it
+    twice: up and down. The shortest duration can be too short for that: while the last rank is awaited, data
+    of the others fill the buffers. Measured: 360 and 526 GB/s of 342 on 4 H200,
+    proof/hardware/2026-11-26-h200.md.
     """
     if row.algorithm.upper() != TREE.upper() or row.ranks <= PAIR:
         return row

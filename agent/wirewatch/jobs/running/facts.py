@@ -153,11 +153,11 @@ def _remarks(
 def _leaving(
     ours: Sequence[JudgedCommunicator], reading: JobsReading, policy: JobsPolicy
 ) -> Iterator[JobRemark]:
-    """Communicators over several nodes that would fit inside this one, and are used more than those inside.
+    """Yield communicators over several nodes that fit into this node and are used more than local groups.
 
     A data-parallel group leaves the node because it must, and is used once a step; tensor-parallel ranks are
     asked for in every layer. Where the group that leaves is used more often than every group that stays, the
-    two are the wrong way around.
+    two are swapped.
     """
     gpus = {str(rank.gpu) for one in ours for rank in one.here if not isinstance(rank.gpu, Absent)}
     inside = max((_calls(one) for one in ours if one.group.nodes == 1 and len(one.here) > 1), default=0.0)

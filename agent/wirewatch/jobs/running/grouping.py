@@ -1,7 +1,7 @@
-"""Which rings are of one communicator, and which communicators of one job. Pure.
+"""Group rings into communicators, and communicators into jobs. Pure.
 
 Rings are joined within one identity and by NCCL's number alone, so that nobody's ring can spoil another's
-communicator. A job is what shares processes, or an owner that this node knows.
+communicator. Communicators of one job share processes, or an owner that this node knows.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ class RingGroup:
 
     @property
     def shape(self) -> Shape:
-        """How many ranks it has in all, and which of them are here and may be waited for."""
+        """Return how many ranks it has in all, and which of them are here and may be waited for."""
         return Shape(self.ranks, frozenset(one.ring.rank for one in self.rings), coarse=bool(self.source))
 
     @property
@@ -81,7 +81,7 @@ def misplaced(reading: JobsReading) -> tuple[RefusedRing, ...]:
 
 
 def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...], int]:
-    """The communicators, those with live rings first, and how many more there are than are followed."""
+    """Return the communicators, live rings first, and how many more exist than are followed."""
     found = grouped(((one.ring.identity, one.ring.communicator), one) for one in readings)
     every = [_ring_group(key, rings) for key, rings in found.items()]
     every.sort(key=lambda group: (not group.live, -max(one.ring.created for one in group.rings), group.key))
@@ -92,7 +92,7 @@ def ring_groups(readings: Iterable[RingReading]) -> tuple[tuple[RingGroup, ...],
 
 
 def untimed(group: RingGroup) -> TimesDoubt:
-    """Why a communicator has no window of times yet."""
+    """Return why a communicator has no window of times yet."""
     rings = [one.ring for one in group.rings]
     if told := [UNTIMED[ring.untimed] for ring in rings if ring.untimed in UNTIMED]:
         return told[0]
@@ -142,7 +142,7 @@ def settings_of_rank(rank: JobRank, reading: JobsReading) -> dict[str, str]:
 
 
 def _ring_group(key: CommunicatorKey, rings: Sequence[RingReading]) -> RingGroup:
-    """One ring a rank: a live one stands for those of the same rank that are not."""
+    """Return one ring a rank: a live ring replaces dead rings of the same rank."""
     running = [one for one in rings if one.ring.state is RingState.LIVE] or list(rings)
     running.sort(key=lambda one: (one.ring.rank, one.ring.name))
     ranks = [one.ring.rank for one in running]

@@ -1,7 +1,7 @@
-"""Joining what all local ranks of a communicator timed, by operation and NCCL's sequence number. Pure.
+"""Join the times of all local ranks of a communicator, by operation and NCCL's sequence number. Pure.
 
-Each rank's tap times blocks of calls, all of them in a slow job, and ranks may differ for a moment in how
-many: only a collective that all of them timed says who waited. Clocks of different GPUs are never compared: a
+Each rank's tap times blocks of calls, and all calls in a slow job. Ranks may differ for a moment in how many:
+only a collective that all of them timed says who waited. Clocks of different GPUs are never compared: a
 duration is of one GPU's own clock.
 """
 
@@ -21,7 +21,7 @@ from wirewatch.jobs.running.model import (
 )
 
 Records = Mapping[int, TimedCollective]
-"""Of one collective, by rank."""
+"""The records of one collective, by rank."""
 LONGEST = 3600.0
 """Seconds; no collective takes longer."""
 PATIENCE, COARSE_PATIENCE = 2, 15
@@ -32,7 +32,7 @@ MOST_NEW, RUN = 512, 32
 
 @dataclass(frozen=True, slots=True)
 class RankRecords:
-    """The collectives that one rank timed since the last poll."""
+    """The collectives that a rank timed since the last poll."""
 
     rank: int
     calls: tuple[TimedCollective, ...]
@@ -54,7 +54,7 @@ def records_of(readings: Iterable[RingReading]) -> tuple[RankRecords, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The collectives that all local ranks timed, with `records`; `front`: records of the one right in front.
+    """The collectives that all local ranks timed, with `records`; `front`: the records before each.
 
     `memory`: without these collectives in its window.
     """
@@ -69,12 +69,12 @@ def join(
     memory: CommunicatorMemory, records: Sequence[RankRecords], ranks: frozenset[int], poll: int,
     patience: int = PATIENCE, most: int = MOST_JOINED,
 ) -> Complete:  # fmt: skip
-    """Return the collectives that are complete now, and count those that wait too long as partial.
+    """Return the collectives that are complete now, and count collectives that wait too long as partial.
 
     Args:
         memory: of before.
         records: of each rank, timed since the last poll.
-        ranks: those that must have timed a collective for it to count.
+        ranks: must all have timed a collective for it to count.
         poll: the number of this poll.
         patience: polls for which a collective waits for other ranks.
         most: collectives that may wait, and as many that a window may have.
@@ -129,7 +129,7 @@ def _grown(
 
 
 def _ended(known: Mapping[str, int], keys: Iterable[CallKey]) -> dict[str, int]:
-    """By operation, the highest sequence number that was joined: what is below it came too late.
+    """Return by operation the highest joined sequence number: collectives below it came too late.
 
     A number that only some ranks report does not count: it may be nonsense.
     """
@@ -140,7 +140,7 @@ def _ended(known: Mapping[str, int], keys: Iterable[CallKey]) -> dict[str, int]:
 
 
 def _front(records: Mapping[CallKey, Records], ranks: frozenset[int]) -> tuple[CallKey, Records] | None:
-    """The last of these collectives, in front of those of the next poll; None where starts are not known."""
+    """Return the last of these collectives, which precedes the next poll; None where starts are not known."""
     known = [key for key, some in records.items() if all(one.started is not None for one in some.values())]
     last = max(known, key=lambda key: _starts(records[key], ranks), default=None)
     return None if last is None else (last, records[last])
@@ -154,14 +154,14 @@ def in_front(
     calls: Mapping[CallKey, Records], ranks: frozenset[int], ended: Mapping[str, int] | None = None,
     front: tuple[CallKey, Records] | None = None,
 ) -> dict[CallKey, CallKey]:  # fmt: skip
-    """For each collective the one that the communicator made right before it.
+    """Return for each collective the collective that the communicator made right before it.
 
-    Only where none is missing between the two: NCCL numbers those of each operation, so that a number left
-    out, and an operation seen for the first time, say that there may be others anywhere before it. None are
-    known where starts were not written.
+    Pairs with a possible gap between them are left out. NCCL numbers the calls of each operation: before a
+    missing number, or an operation's first call, other calls may lie anywhere. Without starts there are no
+    pairs.
 
     Args:
-        calls: those of one poll.
+        calls: of one poll.
         ranks: that timed them.
         ended: by operation the highest number of the polls before.
         front: the last collective of the polls before: a slow job has one a poll.
@@ -208,7 +208,7 @@ def _joined(key: CallKey, call: PendingCall, ranks: frozenset[int], before: floa
 def keep(
     memory: CommunicatorMemory, found: Sequence[JoinedCollective], most: int = MOST_JOINED
 ) -> CommunicatorMemory:
-    """With what was found in the window, evenly thinned out where that is too much."""
+    """Add the found collectives to the window, and thin it out evenly where it is too large."""
     stride = memory.stride
     window = list(memory.window)
     for place, one in enumerate(sorted(found, key=lambda one: (one.op, one.sequence)), memory.seen):

@@ -1,4 +1,4 @@
-"""Judging running jobs: waiting is not the wire, and a slow wire alone is a hint. Pure."""
+"""Judge running jobs: waiting is not the wire, and a slow wire alone is a hint. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,9 +75,9 @@ NOT_JOINED = frozenset({TimesDoubt.TWICE, TimesDoubt.UNLIKE})
 
 @dataclass(frozen=True, slots=True)
 class JudgedCommunicator:
-    """One communicator after a reading: its memory, its ranks here, and what is believed of it.
+    """One communicator after a reading: its memory, its ranks here, and the facts believed of it.
 
-    `fresh`: its newest window is of now. Of another one nothing is believed: the job may have gone on to
+    `fresh`: its newest window is of now. Of an old window nothing is believed: the job may have gone on to
     something else, or ended. `rail`: it is far slower than its siblings, which take `usual` long.
     """
 
@@ -96,7 +96,7 @@ class JudgedCommunicator:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRings:
-    """All that one reading of rings says: the memory without hints and facts, and what is believed."""
+    """The result of one reading of rings: the memory without hints and facts, and the facts believed."""
 
     memory: JobsMemory
     communicators: Mapping[CommunicatorKey, JudgedCommunicator]

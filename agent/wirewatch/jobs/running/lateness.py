@@ -1,8 +1,8 @@
-"""The time that a job loses by a late rank: of all that others wait, what makes its steps longer. Pure.
+"""The time that a job loses by a late rank: the part of the waiting that makes its steps longer. Pure.
 
-Without overlap all ranks meet in each collective, and all waiting is lost. Where computing goes on beside the
-collectives of a step, a rank that is 0.1 ms late is waited for in each of them, and the step takes 0.1 ms
-longer once. What is lost is the lateness that is new (ADR 0075).
+Without overlap all ranks meet in each collective, and all waiting is lost. With overlap, computing goes on
+beside the collectives of a step. Then each collective waits for a rank that is 0.1 ms late, and the step
+takes 0.1 ms longer once. Only new lateness is lost (ADR 0075).
 """
 
 import math
@@ -21,23 +21,25 @@ NEW = 0.35
 APART = 2.0
 """How many times as long as the median are stretches that are not of the same kind."""
 WENT_AHEAD, AHEAD = 0.1, 0.3
-"""A rank went ahead that needs at most such a part of the late one's time between two collectives; where it
-did at so many of them, computing goes on beside them."""
+"""A rank went ahead if it needs at most the first part of the late rank's time between two collectives. If
+ranks went ahead at the second share of collectives, computing goes on beside them."""
 SLOWEST, HELD_UP = 0.35, 0.2
-"""More than such a share of its computing no slow GPU loses, which would be half again as slow as others; and
-what comes at once, or after long stretches, is rather that it was held up, by its loader for example."""
+"""Shares of a rank's computing. No slow GPU loses more than the first: it would be half again as slow as
+others. Sudden lateness above the second, or after long stretches, means a hold-up, for example by its
+loader."""
 ALIKE = 0.2
 """Lateness that differs by no more is of a GPU that is much slower, after stretches that are alike."""
 KEEPS, FALLS = 0.5, 0.6
-"""Of lateness that computing does not explain, what lateness in front may leave, where ranks stay behind; and
-how often it must grow, or shrink, twice in a row. Where ranks meet it does so a third of the time."""
+"""Ranks stay behind where lateness in front leaves at most the first part of what computing leaves
+unexplained. They fall behind where it grows, or shrinks, twice in a row at the second share. Where ranks
+meet, it does so a third of the time."""
 QUEUED = 0.1
-"""A collective in front of which the rank computed less than such a part of its mean was queued: it was ready
-before the one in front ended, and shows nobody's lateness."""
+"""A collective was queued if the rank computed less than this part of its mean in front of it. It was ready
+before the collective in front ended, and shows nobody's lateness."""
 
 
 class Lateness(NamedTuple):
-    """A rank at a collective: `late` seconds after the next one, after `computed` seconds, the ranks' mean.
+    """A rank at a collective: `late` seconds after the next rank, after `computed` seconds, the ranks' mean.
 
     `own`: seconds from the end of the collective in front until the rank came.
     """
@@ -55,16 +57,16 @@ class Lateness(NamedTuple):
 def lost_by(
     found: Sequence[JoinedCollective], rank: int, alone: float, met: Sequence[RankMeeting]
 ) -> float | None:
-    """The share of the time that a job loses by a rank where computing goes on beside its collectives.
+    """Return the share of time that a job loses by a rank, with computing beside its collectives.
 
     The others wait for it `alone` of the time. `met`: the rank's newest meetings, in these collectives and
-    earlier ones. What is lost is lateness that is new. It is seen where it has suddenly shrunk, since all
-    ranks have met, and after far longer stretches of computing than the others. A slow rank loses of all the
-    time what it is late by there, as a share of the computing in front; and at least what it was held up by.
-    Elsewhere what is lost is the lateness of ranks that had gone ahead and do not any more.
+    earlier. Only new lateness is lost. It shows where lateness has suddenly shrunk, since all ranks have met,
+    and after stretches of computing far longer than the others. There a slow rank loses the share that its
+    lateness is of the computing in front, and at least the time it was held up. Elsewhere new lateness comes
+    from ranks that had gone ahead and no longer do.
 
     Returns:
-        None where no lateness was seen that is new.
+        None where no new lateness was seen.
     """
     every = _every(found, rank)
     usual, (apart, long) = _share(every), _long(every)
@@ -81,10 +83,10 @@ def lost_by(
 def overlap(found: Sequence[JoinedCollective], rank: int, *, surely: bool = False) -> bool:
     """Tell whether computing goes on beside the collectives, so that not all waiting for a rank is lost.
 
-    It does where ranks go ahead, where the rank is later than a slow GPU can be and not alike, where it falls
-    ever more behind, or where its lateness after far longer stretches of computing is far less, for these,
-    than usual. There what is queued counts too: it is waited for as long. A pause in each step looks like the
-    last of these; `surely`: no slow GPU is so late, and the rank stays behind.
+    It does where ranks go ahead; where the rank's lateness varies and exceeds that of any slow GPU; or where
+    it falls ever more behind. It also does where lateness after far longer stretches of computing is far less
+    than usual, as a share of them. Queued collectives count there too: they are waited for as long. A pause
+    in each step looks like this last case; `surely`: no slow GPU is so late, and the rank stays behind.
     """
     every = _every(found, rank)
     usual, (apart, long) = _share(every), _long(every)
@@ -161,12 +163,12 @@ def meetings(found: Sequence[JoinedCollective], rank: int) -> list[RankMeeting]:
 
 
 def held_up(found: Sequence[JoinedCollective], front: Sequence[JoinedCollective] = ()) -> dict[int, float]:
-    """Seconds by which ranks came suddenly later than in front: more of its computing than a slow GPU takes.
+    """Return seconds by which ranks came suddenly later than in front: more than a slow GPU takes.
 
-    So it is where a loader or its host holds a rank up once a step, and the others go on at once when it has
-    come: in few collectives of a step, and another rank may be a little late in all others. Behind one for
-    which the next rank had gone ahead nothing is known to be sudden: the rank was later than could be seen.
-    `front`: collectives in front of all these, which do not count themselves.
+    A loader or host holds a rank up like this once a step, and the others go on as soon as it comes. So it
+    shows in few collectives of a step, and another rank may be a little late in all others. Sudden lateness
+    is unknown after a collective for which the next rank had gone ahead: the rank was later than could be
+    seen. `front`: collectives in front of all these, which do not count themselves.
     """
     if front:
         before = held_up(front)
@@ -216,13 +218,13 @@ def covered(found: Sequence[JoinedCollective]) -> float:
 
 
 def gap(seconds: Mapping[int, float], rank: int) -> float:
-    """Seconds by which a rank is after the next one; below 0 where another one is last."""
+    """Return seconds by which a rank comes after the next rank; below 0 where another rank is last."""
     own, first = seconds[rank], min(seconds.values())
     return (sorted(seconds.values())[1] if own == first else first) - own
 
 
 def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lateness | None]]:
-    """By how much the rank was late for each collective that was not queued, in their order."""
+    """Return by how much the rank was late for each collective that was not queued, in their order."""
     order = sorted((one for one in found if len(one.own) > 1), key=lambda one: one.at)
     every = [(one, _lateness(one, rank)) for one in order]
     known = [came for _, came in every if came is not None]
@@ -232,7 +234,7 @@ def _came(found: Sequence[JoinedCollective], rank: int) -> list[tuple[float, Lat
 
 
 def _every(found: Sequence[JoinedCollective], rank: int) -> list[Lateness]:
-    """Return by how much the rank was late for each collective, also for those that were queued."""
+    """Return the rank's lateness for each collective, also for queued collectives."""
     return [came for one in found if len(one.own) > 1 and (came := _lateness(one, rank)) is not None]
 
 

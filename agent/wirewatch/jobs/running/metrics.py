@@ -7,7 +7,7 @@ from wirewatch.jobs.running.model import JobsMemory, JobsReading
 from wirewatch.jobs.times import JobsFacts, OperationTimes
 
 MOST_SERIES = 16
-"""Operations with sizes and ranks that have series: those that took most of the time."""
+"""Operations with sizes and ranks that have series: only the most time-consuming."""
 _AT = ("op", "size", "ranks")
 _GPU = ("gpu", "uuid")
 _UNPROVEN = "more than 4 GPUs, and communicators over several nodes"
@@ -77,7 +77,7 @@ def samples(reading: JobsReading, memory: JobsMemory) -> Iterator[Sample]:
 
 
 def _wires(facts: JobsFacts) -> Iterator[Sample]:
-    """Of each operation, size and number of ranks the row that got least of what is expected."""
+    """Yield for each operation, size and number of ranks the row farthest below its expectation."""
     worst: dict[tuple[str, str, str], OperationTimes] = {}
     for row in facts.rows():
         if not isinstance(row.busbw, Absent):
@@ -102,7 +102,7 @@ def _rank(row: OperationTimes) -> tuple[bool, float]:
 
 
 def _gpus(facts: JobsFacts, indexes: dict[str, str]) -> Iterator[Sample]:
-    """Of each GPU what its jobs together wait, and how often one of them waits for it."""
+    """Yield for each GPU how much its jobs wait together, and how often a job waits for it."""
     waits: dict[str, float] = {}
     lates: dict[str, float] = {}
     for job in facts.jobs:

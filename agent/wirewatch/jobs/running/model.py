@@ -18,9 +18,8 @@ MOST_COMMUNICATORS = 256
 MOST_JOINED, JOINED_IN_ALL, FEWEST_JOINED = 2048, 1 << 15, 64
 """Collectives that are kept of a communicator, of all together, and of each at least.
 
-As many wait for the records of other ranks; and as many make a window, of which every second one goes when
-there are more, again and again.
-"""
+As many wait for the records of other ranks, and as many make a window. A fuller window drops every second
+collective, again and again."""
 MOST_ROWS, ROWS_IN_ALL, FEWEST_ROWS = 32, 4096, 2
 """Operations with sizes of one window, of all windows together, and of each window at least.
 
@@ -192,10 +191,10 @@ CallKey = tuple[str, int]
 class JoinedCollective:
     """One collective as all local ranks timed it: `seconds` by rank; `at`: when it was enqueued first.
 
-    `before`: seconds since the one in front of it ended, the mean of the ranks, each by its own GPU's clock;
-    None where that one was not joined, or others between may not have been. Time in other communicators
-    does not count. `begun`: see `own`, None where it is `seconds`. `causes`: of all waiting in it, the share
-    by who is waited for, a GPU (UUID) or ELSEWHERE; None where all of it is for the last rank.
+    `before`: seconds since the preceding collective ended, the mean of the ranks, each by its own GPU's
+    clock. It is None where that collective was not joined, or others between may be missing. Time in other
+    communicators does not count. `begun`: see `own`, None where it is `seconds`. `causes`: of all waiting in
+    it, the share by who is waited for, a GPU (UUID) or ELSEWHERE; None where all of it is for the last rank.
     """
 
     op: str
@@ -234,7 +233,7 @@ class PendingCall:
 
 
 ProcessKey = tuple[Hashable, str]
-"""A process on one of its GPUs: what it does there is on one clock."""
+"""A process on one of its GPUs: a single clock times its work there."""
 
 
 SpanKey = tuple[CommunicatorKey, str, int]
@@ -244,9 +243,9 @@ SpanKey = tuple[CommunicatorKey, str, int]
 class ProcessSpan(NamedTuple):
     """A collective of one process by its GPU's clock, of any of its communicators.
 
-    `since`: when the first of the calls began that were all timed until this one, of its operation and
-    communicator. `gap`: where numbers are missing in front of it, when what was timed before them ended; None
-    where none are. `waited`: seconds of it, None where not known. `causes`: as `JoinedCollective` has them.
+    `since`: the beginning of the first call of an unbroken timed row up to this call, of its operation and
+    communicator. `gap`: where numbers are missing in front of it, the end of the last timed call before them;
+    else None. `waited`: seconds of it, None where not known. `causes`: as `JoinedCollective` has them.
     """
 
     key: SpanKey
@@ -281,8 +280,7 @@ class RingProgress:
 References = Mapping[tuple[str, int, str, str], tuple[float, ...]]
 """By operation, size, algorithm and protocol the two shortest times of windows, while ranks are the same.
 
-The longer of the two counts, so that one odd window alone is no reference.
-"""
+The longer time counts, so that a single odd window is no reference."""
 
 
 class RankMeeting(NamedTuple):
@@ -302,15 +300,14 @@ class CommunicatorMemory:
 
     `ended`: by operation the highest number that was joined, so that a late record does not count twice.
     `front`: the last collective that was joined. `until`: by operation the last number of the newest window
-    and when it was called, from which the calls of the window under way are counted; `paused`: the longest
-    pause in that window, in seconds.
-    `begun`: monotonic seconds at which the window under way began, None before the first poll. `stride`: of
-    so many joined collectives one is kept. `closed`: when the newest window ended. `slots`: by slot of time
-    who was late in most of its collectives, the newest ones. `met`: the newest meetings, of the ranks that
-    were late in most collectives. `tail`: the last collectives of the newest window. `even`: of the newest
-    windows that named nobody, by how much of the time each rank was behind (`RankTime`). `best`: see
-    `References`. `late_since`, `wire_since`: since when (Unix seconds) a rank was late, and an operation at
-    a size was slow.
+    and its time: calls of the window under way count from there. `paused`: the longest pause in that window,
+    in seconds. `begun`: monotonic seconds at which the window under way began, None before the first poll.
+    `stride`: every so many joined collectives, a collective is kept. `closed`: when the newest window ended.
+    `slots`: by slot of time the rank late in most of its collectives, the newest slots. `met`: the newest
+    meetings, of the ranks that were late in most collectives. `tail`: the last collectives of the newest
+    window. `even`: of the newest windows that named nobody, by how much of the time each rank was behind
+    (`RankTime`). `best`: see `References`. `late_since`, `wire_since`: since when (Unix seconds) a rank was
+    late, and an operation at a size was slow.
     """
 
     pending: Mapping[CallKey, PendingCall] = field(default_factory=dict)
@@ -356,7 +353,7 @@ class NvlinkDue:
 
 @dataclass(frozen=True, slots=True)
 class JobsMemory:
-    """The memory that one poll leaves for the next; `polls` counts them.
+    """The memory that a poll leaves for the next; `polls` counts the polls.
 
     `totals`: calls and bytes by GPU (UUID) and operation, which outlive their rings. `due`: by GPU. `spans`:
     the newest collectives of each process that has several communicators, in the order of their ends.

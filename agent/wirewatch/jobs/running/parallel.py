@@ -17,7 +17,7 @@ Rings = Mapping[str, RingProgress]
 
 @dataclass(frozen=True, slots=True)
 class RankNames:
-    """How people are told of the ranks of a communicator.
+    """The names of a communicator's ranks for people.
 
     `group`: TP, PP, DP, EP, or empty. `ranks`: the job's number of each rank, where a communicator holds all
     of the job's ranks; `only`: this is the job's only communicator.
@@ -67,7 +67,7 @@ def all_to_all(group: RingGroup, rings: Rings) -> bool:
 
 
 def calls_of(ring: RingProgress) -> int:
-    """How many collectives it made, sends left out."""
+    """Return how many collectives it made, sends left out."""
     return sum(count for op, count in ring.calls.items() if op != SENDRECV)
 
 
@@ -79,7 +79,7 @@ def families(groups: Iterable[RingGroup], rings: Rings) -> list[list[RingGroup]]
 
 
 def _numbers(groups: Sequence[RingGroup]) -> dict[Hashable, int]:
-    """By process its number in the communicator that holds all of the job's ranks; empty where none does."""
+    """Return by process its number in the communicator of all of the job's ranks; empty without one."""
     every = {process for group in groups for process in _processes(group)}
     nodes, ranks = max(group.nodes for group in groups), max(group.ranks for group in groups)
     for group in groups:

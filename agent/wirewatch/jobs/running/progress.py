@@ -23,7 +23,7 @@ Totals = Mapping[tuple[str, str], int]
 
 
 def progress(known: Mapping[str, RingProgress], rings: Iterable[RingReading]) -> dict[str, RingProgress]:
-    """Every ring after a reading; one that is gone is forgotten after a while."""
+    """Return the progress of every ring after a reading; a vanished ring is forgotten after a while."""
     found = {one.ring.name: _grown(known.get(one.ring.name, RingProgress()), one) for one in rings}
     kept = {name: replace(one, gone=one.gone + 1) for name, one in known.items() if one.gone < KEEPS}
     return {**kept, **found}
@@ -35,8 +35,7 @@ def totals(
 ) -> dict[tuple[str, str], int]:  # fmt: skip
     """Calls or bytes (`what`) by GPU and operation; they outlive their rings, so that they only grow.
 
-    `gpus`: those that this machine has, so that no ring makes a series of its own; all where that is not
-    known.
+    `gpus`: the GPUs of this machine, so that no ring makes a series of its own; all GPUs where unknown.
     """
     grown: defaultdict[tuple[str, str], int] = defaultdict(int, known)
     for one in rings:
@@ -82,7 +81,7 @@ def _looked(known: NvlinkDue, grown: float, gpu: str, nvlink: NvlinkSent, policy
 
 
 def _grown(known: RingProgress, reading: RingReading) -> RingProgress:
-    """Counters of a ring only grow; one that shrank started again, and a torn one repeats nothing."""
+    """Return grown counters: a ring that shrank started again, and a torn ring repeats nothing."""
     counts, raw = reading.ring.counts, known.raw
     grown = delta(raw.enqueued, counts.enqueued) or delta(raw.sends, counts.sends) or reading.calls
     return RingProgress(

@@ -1,8 +1,8 @@
-"""Signs on one of several nodes of the others: its own best times, and communicators that are alike. Pure.
+"""Signs of other nodes, seen on this node: its own best times, and communicators that are alike. Pure.
 
-Nothing is expected of the network from one node. But a communicator is held against its own best, for as long
-as the job lives, and the data parallel groups of the ranks of a tensor parallel one against each other: they
-send as much at once, each by its own rail.
+A single node gives no expectation of the network. But a communicator is compared with its own best, for as
+long as the job lives. So are the data parallel groups of a tensor parallel group's ranks, among each other:
+they send as much at once, each by its own rail.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ class Sibling:
 
 
 def usual_times(siblings: Sequence[Sibling], policy: JobsPolicy) -> dict[CommunicatorKey, Times]:
-    """For each communicator how long its siblings take, by operation and size that it shares with two."""
+    """Return for each communicator its siblings' times, by operation and size that it shares with two."""
     known = {one.key: one.times(policy) for one in siblings}
     usual: dict[CommunicatorKey, Times] = {}
     for key, mine in known.items():
@@ -67,7 +67,7 @@ def usual_times(siblings: Sequence[Sibling], policy: JobsPolicy) -> dict[Communi
 def slow_rails(
     siblings: Sequence[Sibling], topology: Topology | Absent, policy: JobsPolicy
 ) -> Iterator[tuple[CommunicatorKey, SlowRail]]:
-    """Communicators that take far longer than their siblings, where most of those are alike."""
+    """Yield communicators that take far longer than their siblings, where most siblings are alike."""
     usual = usual_times(siblings, policy)
     found: list[tuple[Sibling, float, OperationTimes, float]] = []
     for one in siblings:
@@ -92,7 +92,7 @@ def slow_rails(
 
 
 def beyond_best(memory: CommunicatorMemory, window: CommunicatorWindow, usual: Times) -> float:
-    """Of the time on the wire of one window, the part beyond the best that is known of it.
+    """Return the part of a window's time on the wire that is beyond its best known time.
 
     Only where it takes far longer: a network is not as even as wires inside a node.
     """

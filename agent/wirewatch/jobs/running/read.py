@@ -1,4 +1,4 @@
-"""Reading the rings of running jobs, and once for each process whose it is and NCCL's settings in it."""
+"""Read the rings of running jobs, and once for each process its owner and its settings of NCCL."""
 
 from wirewatch.core.jobs import Ring, RingReading, RingsReading, RingState
 from wirewatch.core.nvml import PROCESSES, as_pids
@@ -33,7 +33,7 @@ def computing(nvml: Nvml) -> tuple[dict[int, str], frozenset[str]]:
 
 
 def _first(rings: tuple[RingReading, ...]) -> tuple[RingReading, ...]:
-    """As many as are followed: those that live first, then the newest."""
+    """Return the followed rings, up to the limit: live rings first, then the newest."""
     order = sorted(rings, key=lambda one: (one.ring.state is not RingState.LIVE, -one.ring.created))
     return tuple(order[:MOST_RINGS])
 

@@ -14,9 +14,9 @@ from wirewatch.jobs.running.windows import under_way
 from wirewatch.jobs.times import ELSEWHERE, CommunicatorWindow, JobRank, OperationTimes, TimesDoubt
 
 LOOK = 12.0
-"""Windows that ended within so many seconds count, each by its length. Older ones would hide a new fault."""
+"""Windows that ended within so many seconds count, by their length. Older windows hide a new fault."""
 MOSTLY = 0.5
-"""Of waiting that is not attributed, from which part on it is said for whom it is."""
+"""Least part of the unattributed waiting that a GPU must explain for the waiting to be attributed."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ def shares(one: JudgedCommunicator, mono: float, policy: JobsPolicy) -> Iterator
 
 
 def summed(found: Sequence[TimeShares]) -> TimeShares:
-    """The shares of a GPU from those of its ranks in several communicators."""
+    """Sum the shares of a GPU over its ranks in several communicators."""
     waits: dict[str, float] = defaultdict(float)
     for one in found:
         for cause, share in one.waits.items():
@@ -62,7 +62,7 @@ def summed(found: Sequence[TimeShares]) -> TimeShares:
 
 
 def with_the_busiest(gpus: Mapping[str, TimeShares]) -> dict[str, TimeShares]:
-    """With waiting that no record attributes: as much of it is for the GPU that has most time of its own.
+    """Attribute waiting without a record: as much of it is for the GPU that has most time of its own.
 
     GPUs of a job take as long for a step. Where all of their collectives are seen, the rest is their own
     time. By as much as one GPU has more of it than every other, all others wait for it.
@@ -112,7 +112,7 @@ def _add(
 
 
 def _beyond(rows: Sequence[OperationTimes], policy: JobsPolicy) -> float | None:
-    """Of the time on the wire, the part beyond what is expected; None where nothing is.
+    """Return the part of the time on the wire beyond the expected time; None without an expectation.
 
     Where what is expected is not sure, only what is far beyond it counts.
     """

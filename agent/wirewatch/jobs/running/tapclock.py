@@ -2,8 +2,8 @@
 
 The tap times kernels, without the launch that nccl-tests counts: 10 to 14 us of each collective. So jobs have
 a reference of their own, by operation and size: collectives in a row, with nothing beside them. Healthy
-collectives take longer behind and beside other work. Of that bus bandwidth they reach at least 79 % from
-64 MiB on, and 67 % from 16 MiB on (2 and 4 H200, proof/hardware/2026-11-28-h200.md). Limits allow for it.
+collectives take longer behind and beside other work. They reach at least 79 % of that bus bandwidth from 64
+MiB on, and 67 % from 16 MiB on. Source: 2 and 4 H200, proof/hardware/2026-11-28-h200.md. Limits allow for it.
 """
 
 from bisect import bisect_left

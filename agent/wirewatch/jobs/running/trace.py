@@ -1,10 +1,10 @@
 """Where lateness begins: a rank that was held up in another communicator before is not the cause. Pure.
 
-A process has several communicators (tensor, pipeline, data parallel). All of its collectives on one GPU are
-on one clock, so that between two collectives of one communicator a rank's own time is known: what it did not
-spend in collectives of others. Only by more of that a rank is late itself. What is left is passed on: to the
-rank for which it waited there, or out of this node. Clocks of different GPUs are never compared: they share
-the ends of collectives alone. Where records do not show all of that, nobody is named.
+A process has several communicators (tensor, pipeline, data parallel). One clock times all of its collectives
+on one GPU. So a rank's own time between two collectives of a communicator is known: the time outside
+collectives of other communicators. A rank is late itself only by more own time. The remaining lateness is
+passed on: to the rank for which it waited there, or out of this node. Clocks of different GPUs are never
+compared: they share the ends of collectives alone. Where records do not show all of this, nobody is named.
 """
 
 import math
@@ -34,7 +34,7 @@ from wirewatch.jobs.times import ELSEWHERE, TimesDoubt
 ACTIVE = 15
 """Polls since its last call for which a communicator counts as in use."""
 RARE = 5
-"""So many collectives are between two of which something untimed may lie, where that is of no account."""
+"""Collectives for each untimed call, from which on untimed calls between them do not matter."""
 _UNKNOWN = ""
 """In the place of a cause."""
 _SOME = 3
@@ -69,7 +69,7 @@ class ProcessTimeline:
         self._ended = {one.key[0]: one.stopped for one in self.spans}
 
     def between(self, key: CommunicatorKey, begin: float, end: float) -> list[ProcessSpan]:
-        """Collectives of other communicators that ended there; one that goes on does not hold up the next."""
+        """Return collectives of other communicators that ended there; only these hold up the next."""
         found = self.spans[bisect_right(self.stops, begin) : bisect_right(self.stops, end)]
         return [one for one in found if one.key[0] != key]
 
@@ -102,7 +102,7 @@ class ProcessTimeline:
 
 
 def _span(old: ProcessSpan | None, key: SpanKey, started: float, stopped: float, first: float) -> ProcessSpan:
-    """A span behind the one of its operation before it; of the first one, what was before is missing."""
+    """Make a span that follows the last span of its operation; before the first span, calls are missing."""
     if old is None:
         return ProcessSpan(key, started, stopped, started, first if first < started else None)
     since, gap = (old.since, None) if key[2] == old.key[2] + 1 else (started, old.stopped)
@@ -118,11 +118,11 @@ class Interval:
 
 
 class Tracer:
-    """Traces the collectives of one poll, each after those that its ranks were in before.
+    """Traces the collectives of one poll, each after the earlier collectives of its ranks.
 
     Args:
         groups: communicators by key.
-        complete: by key, what all of their local ranks timed.
+        complete: by key, the collectives that all of their local ranks timed.
         rings: how far each ring has come.
         known: spans of earlier polls.
     """
@@ -204,9 +204,9 @@ class Tracer:
         return count
 
     def _trace(self, key: SpanKey) -> None:
-        """Trace a collective after those that its ranks were in before it.
+        """Trace a collective after the earlier collectives of its ranks.
 
-        What leads back to itself is made up, and is traced without what it leads to.
+        A collective that leads back to itself is made up, and is traced without its predecessors.
         """
         opened, stack = set[SpanKey](), [key]
         while stack:
@@ -235,7 +235,7 @@ class Tracer:
         return self._shared(one, group, intervals)
 
     def _since_meeting(self, key: SpanKey) -> dict[int, Interval] | None:
-        """Each rank's time since the one in front; None where records do not show all of it."""
+        """Return each rank's time since the last collective; None where records do not show all of it."""
         complete, places = self._complete[key[0]], self._places[key[0]]
         front = complete.front.get(key[1:])
         if front is None:
@@ -258,7 +258,7 @@ class Tracer:
         return found
 
     def _often(self, key: CommunicatorKey, process: ProcessKey) -> list[CommunicatorKey]:
-        """Communicators of a process that make half as many calls as this one, or more."""
+        """Return communicators of a process that make at least half as many calls as this communicator."""
         if (key, process) not in self._frequent:
             calls = {other: calls_of(self._rings[one.ring.name]) for other, one in self._by_process[process]}
             self._frequent[key, process] = [
@@ -269,7 +269,7 @@ class Tracer:
     def _shared(
         self, one: JoinedCollective, group: RingGroup, intervals: Mapping[int, Interval]
     ) -> JoinedCollective:
-        """With its ranks' own lateness, never more than what they are waited for, and who is the cause."""
+        """Add the ranks' own lateness, never more than the waiting for them, and the causes."""
         seconds = one.seconds
         busiest = max(intervals, key=lambda rank: intervals[rank].own)
         most = max(0.0, max(seconds.values()) - seconds[busiest])
@@ -291,7 +291,7 @@ class Tracer:
     def _passed(
         self, group: RingGroup, last: int, first: int, intervals: Mapping[int, Interval]
     ) -> dict[str, float]:
-        """By cause, the share of what the last rank was held up by elsewhere, beside the first rank."""
+        """Return by cause the share of the last rank's hold-up elsewhere, compared with the first rank."""
         places = self._places[group.key]
         late, soon = (self._spent(intervals[rank].spans, places[rank]) for rank in (last, first))
         more = {cause: max(0.0, seconds - soon.get(cause, 0.0)) for cause, seconds in late.items()}
@@ -340,7 +340,7 @@ def _process(one: RingReading) -> ProcessKey:
 
 
 def _covered(spans: Sequence[ProcessSpan], begin: float) -> float:
-    """Seconds in which at least one of the spans was under way, since `begin`."""
+    """Return seconds since `begin` in which any of the spans was under way."""
     total, until = 0.0, begin
     for one in sorted(spans, key=lambda span: span.started):
         total += max(0.0, one.stopped - max(until, one.started))

@@ -41,16 +41,16 @@ KEPT_BEST, TAIL = 2, 16
 LEAST_TOGETHER = 4
 """Ranks of which two can be late together, and two not."""
 DECIDED = 0.2
-"""Share of collectives in which some rank must be late, for one to be late in most of those. Where buckets
-become ready several at once, only the first of them waits for the late rank; the others wait for the wire."""
+"""Least share of collectives with a late rank for a window to name a late rank. Where buckets become ready
+several at once, only the first of them waits for the late rank; the others wait for the wire."""
 MOSTLY, MOMENT = 0.5, 0.5
-"""Limits of a moment, which holds a few steps: the share of what is late that must be one rank's, and of a
-late rank's cost what it must cost there. Healthy ranks are held up 0.6 % of the time (two H200)."""
+"""Least values in a moment of a few steps: the rank's share of all lateness, and its cost as a part of a late
+rank's. Healthy ranks are held up 0.6 % of the time (two H200)."""
 LEAST_LOST = 0.006
 """Share of a moment's time that must be lost there for its last rank to count: some rank is always last."""
 SLIGHT, GREW = 0.6, 1.2
-"""Of the limit, what a rank must cost, and by how much it must be farther behind than while nobody was late,
-to be late although it costs less: a GPU that became slower may have been the fastest."""
+"""Parts of the cost limit, for a rank that costs less but fell behind: its least cost, and its least growth
+since nobody was late. A GPU that became slower may have been the fastest."""
 KEPT_EVEN, LEAST_EVEN = 8, 3
 """Windows in which nobody was late that are kept, and how many it takes to say how far behind is usual."""
 SHARED_WAIT = 0.1
@@ -58,11 +58,11 @@ SHARED_WAIT = 0.1
 APART = 2.0
 """How many times as far apart as ranks are from each other are two groups of them."""
 COARSE_SPREAD, FIRST_ONES = 0.5, 0.1
-"""Part of the shortest window that lines must be apart: those written at once do not say of what time they
-are; and part of their time in which the first ones were written."""
+"""Part of the shortest window that lines must be apart: lines written at once do not show their time. Part of
+their time in which the first lines were written."""
 PAUSES, LONGEST_PAUSES = 2, 30.0
-"""A window lasts as long as so many of the longest pauses in it and in the one before, up to so many seconds.
-A part of a step, or what comes between two stalls, does not show what a job does."""
+"""A window lasts as long as so many of the longest pauses in it and in the window before, up to so many
+seconds. A part of a step, or the time between two stalls, does not show the job."""
 FOLLOWED = 0.5
 """Share of Inspector's collectives before which computing must be known, since waiting may hide there."""
 _SMALL = Absent(Why.UNSUPPORTED, "messages under 1 MiB are latency, not bandwidth")
@@ -181,7 +181,7 @@ def under_way(memory: CommunicatorMemory, shape: Shape, policy: JobsPolicy) -> C
 
 
 def vote(seconds: Mapping[int, float], policy: JobsPolicy) -> int | None:
-    """The late rank of one collective: the one that waits least, if it is clearly after the next one."""
+    """Return the late rank of a collective: the rank that waits least, if clearly after the next rank."""
     if len(seconds) < 2:  # noqa: PLR2004
         return None
     first, second = sorted(seconds, key=seconds.__getitem__)[:2]
@@ -216,7 +216,7 @@ def together(found: Sequence[JoinedCollective], ranks: Sequence[int]) -> tuple[J
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the value that `share` of all, above 0, are at or below; always one of them."""
+    """Return the value that `share` of all, above 0, are at or below; always an element of `values`."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
@@ -265,7 +265,7 @@ def _power(size: int | None) -> int:
 
 
 def _rates_of(memory: CommunicatorMemory, shape: Shape) -> dict[str, float]:
-    """Calls a second in the window under way, since the one before where that ended as this one began."""
+    """Return calls a second in the window under way, since the window before where it adjoins."""
     until = memory.until if memory.closed == memory.begun and not shape.coarse else {}
     return _rates(memory.window, until, coarse=shape.coarse)
 
@@ -275,9 +275,10 @@ def _rates(
 ) -> dict[str, float]:
     """Calls a second of each operation, timed or not: NCCL numbers them all.
 
-    From the last one of the window before to the last that was timed, so that a pause between two steps is
-    in one window; else from the first one; of the whole window at least, where there are no two moments.
-    Where they were written together, from the last of the first ones: these are of the time before.
+    The time begins at the last call of the window before, so that a window has the pause between two steps.
+    It ends at the last timed call. Otherwise it begins at the first call; without two moments it is the whole
+    window. Where calls were written together, it begins at the last of the first calls, which are of the time
+    before.
     """
     rates: dict[str, float] = {}
     whole = max(one.at for one in found) - min(one.at for one in found)
@@ -395,11 +396,11 @@ def _waits(
 
 
 def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPolicy) -> LateInWindow:
-    """The rank that is late in most collectives that are late.
+    """Find the rank that is late in most of the collectives with a late rank.
 
-    What counts is by how much it is later than the next one: so much sooner would all go on without it. A
-    spread among the others comes from overlap with computing, and is not the fault of the last of them.
-    Where this window does not show what is lost, it is what the one before it showed.
+    Its lateness counts only up to the next rank: so much sooner would all go on without it. A spread among
+    the others comes from overlap with computing, and is not the fault of the last of them. Where this window
+    does not show the loss, the loss of the window before counts.
     """
     found = memory.window
     latest, share = _most_late(_votes(found, policy))
@@ -421,7 +422,7 @@ def _late(memory: CommunicatorMemory, ranks: Sequence[RankTime], policy: JobsPol
 
 
 def _own_part(found: Sequence[JoinedCollective], rank: int) -> float:
-    """Of what the other ranks wait, the part that begins in this communicator."""
+    """Return the part of the other ranks' waiting that begins in this communicator."""
     waited = math.fsum(math.fsum(one.seconds.values()) - len(one.seconds) * one.wire for one in found)
     own = (one.own for one in found if one.own)
     began = math.fsum(math.fsum(some.values()) - len(some) * some[rank] for some in own)
@@ -456,7 +457,7 @@ def _late_together(
 
 
 def _grown(even: Sequence[Mapping[int, float]], rank: int, behind: float) -> float | None:
-    """By how much a rank is farther behind than while nobody was late; None after too few such windows."""
+    """Return by how much a rank fell behind since nobody was late; None after too few such windows."""
     usual = [window[rank] for window in even]
     return behind - low_median(usual) if len(usual) >= LEAST_EVEN else None
 
@@ -465,9 +466,9 @@ def _held_up(
     found: Sequence[JoinedCollective], least_share: float, least_cost: float,
     front: Sequence[JoinedCollective] = (),
 ) -> LateInWindow:  # fmt: skip
-    """The rank that is held up, where that is mostly this one; `front`: the collectives before these.
+    """Find the rank that is held up, where that is mostly one rank; `front`: the collectives before these.
 
-    Where that is not known to be sudden, those count that came far behind.
+    Where sudden lateness is unknown, ranks that came far behind count.
     """
     seconds = {rank: more for rank, more in held_up(found, front).items() if more > 0}
     if not seconds:
@@ -480,7 +481,7 @@ def _held_up(
 
 
 def best_times(known: References, window: CommunicatorWindow, most: int) -> References:
-    """With the times of a window among the shortest; where there are too many, the oldest go."""
+    """Add the times of a window to the shortest; where there are too many, the oldest go."""
     best = dict(known)
     for row in window.collectives:
         key = (row.op, row.size_bytes, row.algorithm, row.protocol)

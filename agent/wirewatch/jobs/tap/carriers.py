@@ -1,4 +1,4 @@
-"""Which processes of this machine map the tap, by /proc."""
+"""Find the processes of this machine that map the tap, by /proc."""
 
 import re
 import threading

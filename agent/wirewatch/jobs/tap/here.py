@@ -18,7 +18,7 @@ class RingsHere:
         self.pids: frozenset[int] = frozenset()
 
     def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
-        """As the port; afterwards `pids` are the processes behind the rings, those that could be seen."""
+        """As the port; afterwards `pids` are the visible processes behind the rings."""
         found = self._rings.poll(after)
         self.pids = self.pids if isinstance(found, Absent) else pids_of(found)
         return found

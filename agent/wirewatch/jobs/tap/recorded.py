@@ -29,7 +29,7 @@ _READING = TypeAdapter(RingsReading)
 
 @dataclass(frozen=True, slots=True)
 class RecordedMoment:
-    """What is written of one moment, after which records the next one asks, and the rings' processes."""
+    """One written moment, the record numbers after which the next moment asks, and the rings' processes."""
 
     value: Json | Absent
     after: Mapping[str, int]
@@ -37,7 +37,7 @@ class RecordedMoment:
 
 
 def record_rings(rings: Rings, after: Mapping[str, int], began: float) -> RecordedMoment:
-    """What came since the records numbered in `after`; `began`: monotonic seconds of the first moment."""
+    """Record what came since the numbers in `after`; `began`: monotonic seconds of the first moment."""
     found = rings.poll(after)
     if isinstance(found, Absent):
         return RecordedMoment(found, after)
@@ -94,14 +94,14 @@ class ReplayRings:
     def _since(
         self, begin: int, name: str, earlier: Sequence[tuple[int, RingsReading]]
     ) -> Iterator[RingReading]:
-        """What the moments hold of one ring after a record, oldest first."""
+        """Yield the moments' parts of one ring after a record, oldest first."""
         for cycle, found in earlier:
             for one in found.rings:
                 if one.ring.name == name and one.last + cycle * self._grown(name)[1].written > begin:
                     yield self._in_cycle(one, cycle)
 
     def _once(self, came: Came) -> RingsReading | Absent:
-        """What a moment holds; as long as no overlay changes it, it is taken apart once."""
+        """Return the content of a moment; as long as no overlay changes it, it is parsed once."""
         if came.changed:
             return self._read(came.answer.value)
         if came.moment not in self._decoded:
@@ -121,7 +121,7 @@ class ReplayRings:
         return RingsReading(tuple(made), found.refused)
 
     def _in_cycle(self, one: RingReading, cycle: int) -> RingReading:
-        """As it is after so many plays: its counters grew by what they grow in one."""
+        """Return the reading after so many plays: its counters grew by the growth of one play each time."""
         if not cycle:
             return one
         first, growth = self._grown(one.ring.name)
@@ -158,7 +158,7 @@ def _newest(one: RingReading, most: int) -> RingReading:
 
 
 def _moved(one: RingReading, seconds: float) -> RingReading:
-    """With times of the monotonic clock so much later."""
+    """Shift the times of the monotonic clock by so many seconds."""
     counts = replace(one.ring.counts, event=one.ring.counts.event + seconds)
     calls = tuple(replace(call, enqueued=call.enqueued + seconds) for call in one.calls)
     return replace(one, ring=replace(one.ring, counts=counts), calls=calls)

@@ -1,6 +1,6 @@
-"""What is in a ring file of the tap: header, counters and records, from bytes that nobody vouches for.
+"""Parse a ring file of the tap: header, counters and records, from bytes that nobody vouches for.
 
-The layout is that of agent/tap/ring.h, in this machine's byte order. Pure functions; `hw.rings` reads files.
+agent/tap/ring.h defines the layout, in this machine's byte order. Pure functions; `hw.rings` reads files.
 """
 
 import re
@@ -135,9 +135,9 @@ def parse_header(data: bytes) -> RingHeader | Absent:
 def read_records(first: bytes, second: bytes, numbers: range, ranks: int, *, open_end: bool) -> RingSlice:
     """The records with these numbers, from two readings of their bytes, one after the other.
 
-    A record counts where both readings have the same bytes with its number in them: the first shows that it
-    was complete before the second began, the second that nobody overwrote it before the first ended.
-    `open_end`: the writer lives, so that one of the last that is not complete yet ends the slice.
+    A record counts where both readings have the same bytes with its number in them. The first shows that it
+    was complete before the second began. The second shows that nobody overwrote it before the first ended.
+    `open_end`: the writer lives, so that an incomplete record near the end ends the slice.
     """
     calls: list[TimedCollective] = []
     missed = implausible = 0
@@ -156,7 +156,7 @@ def read_records(first: bytes, second: bytes, numbers: range, ranks: int, *, ope
 
 
 IN_FLIGHT = 256
-"""Records from the end within which one may not be complete yet; an older one never will be."""
+"""Records from the end within which a record may be incomplete; an older record stays incomplete."""
 
 
 def _pairs(first: bytes, second: bytes, numbers: range) -> Iterator[tuple[int, tuple[int, ...], bool]]:

@@ -1,9 +1,9 @@
 """The rings port: the folders in which jobs leave the rings of their communicators.
 
-Whoever writes there may write anything, so that a file is opened without following links or waiting for
-anybody, and read with pread: a mapped file that its owner cuts would end the agent with SIGBUS. What a poll
-reads is bounded in all, and shared fairly among jobs, then among users at the shared level, then among rings.
-Rings whose writers are gone are removed, and so are the folders of pods that are gone.
+Whoever writes there may write anything. So a file is opened without following links or blocking. It is read
+with pread: a mapped file that its owner cuts would end the agent with SIGBUS. A poll reads a bounded amount,
+shared fairly among jobs, then among users at the shared level, then among rings. Rings whose writers are gone
+are removed, and so are the folders of pods that are gone.
 """
 
 import errno
@@ -56,7 +56,7 @@ OPEN = 128
 RECORDS_IN_ALL = 2 * RECORDS
 """Records that are read in a poll, in 0.05 s; of more, the oldest are missed. Of a ring 512 are joined."""
 REFUSED = 64
-"""Files that are refused by name; the last one says how many there are besides."""
+"""Files that are refused by name; the last entry says how many more there are."""
 FRESH = 5.0
 """Seconds in which a file may still become a ring."""
 KEPT = 120.0
@@ -197,15 +197,15 @@ class _Found:
 
     @property
     def unread(self) -> int:
-        """Return how many records it has that were not read; those before the ring's last turn are gone."""
+        """Return how many of its records were not read; records before the ring's last turn are gone."""
         return 0 if isinstance(self.header, Absent) else min(RECORDS, self.header.counts.written - self.after)
 
 
 class FileRings:
     """The rings in a folder and the folders in it. Any thread may poll; `close` ends it.
 
-    Rings whose writers live are kept open: the tap removes its file with the communicator, and what it wrote
-    since the last poll is read from there.
+    Rings whose writers live are kept open: the tap removes its file with the communicator, and the open file
+    still gives its last records.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class FileRings:
         return poll.reading()
 
     def _read(self, poll: RingsPoll, one: _Found, most: int) -> None:
-        """Read a ring into the poll; one that nobody has written for a while is removed, where we may."""
+        """Read a ring into the poll; a ring that stayed unwritten for a while is removed, where we may."""
         if isinstance(one.header, Absent):
             return
         with poll.refusing(one.name):
@@ -302,7 +302,7 @@ class FileRings:
 
 
 def _chosen(total: int, found: Sequence[_Found]) -> set[str]:
-    """Return the names of those that may be read, or kept open; the others are beyond their share."""
+    """Return the names of rings that may be read, or kept open; the others are beyond their share."""
     shares = fair(total, {one.asker: 1 for one in found})
     return {one.name for one in found if shares[one.asker]}
 
@@ -430,7 +430,7 @@ def _no_ring(about: os.stat_result) -> Absent | None:
 
 
 def _locked(handle: int) -> bool:
-    """Whether its writer holds the lock. Ours is shared, and given back at once: nobody waits for it."""
+    """Tell whether its writer holds the lock. Ours is shared, and given back at once: nobody waits for it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -440,7 +440,7 @@ def _locked(handle: int) -> bool:
 
 
 def _slice(handle: int, header: RingHeader, after: int, most: int, *, open_end: bool) -> RingSlice:
-    """The newest records after a number; only those of the ring's last turn are still there."""
+    """Return the newest records after a number; only records of the ring's last turn are still there."""
     written = header.counts.written
     begin = max(after, written - most)
     numbers = range(begin + 1, written + 1)

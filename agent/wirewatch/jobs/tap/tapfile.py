@@ -1,7 +1,7 @@
 """The library that jobs load: found beside the package or compiled from its source, installed and removed.
 
-A running job maps the file. Whoever overwrites it in place changes the job's code, and so ends it: a new file
-always takes the old one's name, and the old one stays with those that map it.
+A running job maps the file. Overwriting it in place changes the job's code, and so ends the job. So a new
+file always takes the name, and jobs that map the old file keep it.
 """
 
 import os
@@ -37,7 +37,7 @@ _PATIENCE = 120.0
 _ELF = struct.Struct("<4s2B10xHH")
 _SHARED, _64_BITS, _LITTLE = 3, 2, 1
 _MARKS = (b"ncclProfiler_v5\0", b"wirewatch-tap\0")
-"""What stands in every tap: a symbol that NCCL looks for, and our name of the plugin."""
+"""Bytes that stand in every tap: a symbol that NCCL looks for, and our name of the plugin."""
 _MOST = 16 << 20
 """Bytes of a library; ours has less than a hundred thousand."""
 
@@ -155,7 +155,7 @@ def _compiled(source: Path, compiler: str, search: str) -> tuple[bytes, str]:
 
 
 def _make(folder: Path) -> None:
-    """The folder with those above it, open to all whatever the umask is."""
+    """Make the folder with its parents, open to all whatever the umask is."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
         place.mkdir()
@@ -163,7 +163,7 @@ def _make(folder: Path) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    """Give a new file the name; what maps the old one keeps it."""
+    """Give a new file the name; processes that map the old file keep it."""
     handle, name = tempfile.mkstemp(prefix=f".{LIBRARY}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -179,7 +179,7 @@ def _replace(target: Path, data: bytes) -> None:
 
 
 def _unsafe(folder: Path) -> str:
-    """Why no library may lie there that every job loads; empty where it may."""
+    """Return why no library may lie there that every job loads; empty where it may."""
     about = folder.stat()
     if about.st_mode & 0o002 and not about.st_mode & 0o1000:
         return "anybody may replace a file there, and so run code in every job"
@@ -203,7 +203,7 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
 def folder_remarks(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, ...]:
-    """Why jobs may leave no rings there, or why the folder is unsafe; empty where all is well."""
+    """Return why jobs may leave no rings there, or why the folder is unsafe; empty where all is well."""
     return tuple(_folder_remarks(folder, mounts))
 
 

@@ -25,7 +25,7 @@ class Accepted:
     said: OperatorNote
 
     def covers(self, change: TopologyChange) -> bool:
-        """Whether this is that change, however the parts are numbered now."""
+        """Tell whether this is that change, however the parts are numbered now."""
         return (self.kind, self.part, self.before, self.after) == (
             change.kind.value, change.part, change.before, change.after,
         )  # fmt: skip
@@ -69,10 +69,10 @@ def unread(graph: Graph) -> tuple[Unknown, ...]:
 
 
 def unlearnable(graph: Graph) -> tuple[Unknown, ...]:
-    """The same, and the places and NVLink peers of GPUs, and NUMA nodes where the machine shows any.
+    """List what forbids learning: as `unread`, and places and NVLink peers of GPUs, and NUMA nodes.
 
-    What is not known of NICs matters no more than a module that is not loaded: software devices
-    have no place, and many drivers give no model.
+    NUMA nodes count where the machine shows any. Unknown properties of NICs matter no more than a module that
+    is not loaded: software devices have no place, and many drivers give no model.
     """
     gpus = {gpu.key for gpu in graph.gpus}
     numa = any(part.spot.numa is not None for part in graph.parts)
@@ -99,16 +99,16 @@ def findings_hold(rules: Iterable[str]) -> tuple[str, ...]:
 
 
 def links_up(gpu: GpuNode) -> int:
-    """How many NVLink links of a GPU are up."""
+    """Return how many NVLink links of a GPU are up."""
     return sum(len(wire.links) for wire in gpu.wires)
 
 
 def against_given(given: Graph, graph: Graph, lent: tuple[int, int] = (0, 0)) -> tuple[Finding, ...]:
     """One finding at most, of the node; `lent`: GPUs and NICs that a pod or a guest was given.
 
-    FAILED where something is less than given, UNKNOWN where GPUs or their wires could not be
-    read, DEGRADED where it is only different. What the given graph does not know is not asked,
-    nor are the wires of a GPU whose NVLink is off on purpose.
+    FAILED where something is less than given, UNKNOWN where GPUs or their wires could not be read, DEGRADED
+    where it is only different. Properties that the given graph does not know are not compared, nor are the
+    wires of a GPU whose NVLink is off on purpose.
     """
     less = tuple(_less(given, graph, lent))
     if less:
@@ -154,7 +154,7 @@ def _reasons(graph: Graph, expect: Expect) -> Iterator[str]:
 
 
 def _odd_boards(graph: Graph) -> Iterator[str]:
-    """Products on an NVSwitch in a number that no board has, and no virtual machine is given of one."""
+    """Yield products whose number on an NVSwitch no board has, and no virtual machine is given."""
     switched = {gpu.product for gpu in graph.gpus if any(wire.peer == SWITCH for wire in gpu.wires)}
     for product, count in sorted(_products(graph).items()):
         if product in switched and count & (count - 1):
@@ -227,7 +227,7 @@ def _lacking(due: Counter[str], here: Counter[str]) -> Iterator[str]:
 
 
 def _pairs(given: Graph, graph: Graph) -> Iterator[tuple[GpuNode, int]]:
-    """GPUs whose links are not among those that GPUs of their product have, each with what it should have."""
+    """Yield GPUs whose link count matches no given GPU of their product, with the count that is due."""
     gpus = sorted((gpu for gpu in graph.gpus if gpu.read), key=lambda gpu: (-links_up(gpu), gpu.index))
     for product in sorted({gpu.product for gpu in gpus} - {""}):
         due = Counter(links_up(gpu) for gpu in given.gpus if gpu.read and gpu.product == product)

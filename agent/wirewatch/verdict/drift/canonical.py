@@ -137,7 +137,7 @@ def _uuid(gpu: GpuPart) -> str:
 
 
 def _guid(nic: NicPart) -> str:
-    """Nothing but zeros is what a device without a GUID shows."""
+    """A device without a GUID shows only zeros."""
     return "" if set(nic.guid) <= _ZEROS else nic.guid
 
 

@@ -68,7 +68,7 @@ _LOST = ChangeSeverity(Health.FAILED, _REPAIR)
 _REPLACED = ChangeSeverity(Health.OK, _ACCEPT, probation=True)
 """A repair, not a fault; the new part has yet to show how well it works."""
 _MOVED = ChangeSeverity(Health.DEGRADED, _LOOK)
-"""Nothing is lost, but the wires are no longer those that were measured."""
+"""Nothing is lost, but the wires have changed since they were measured."""
 SEVERITY: Mapping[ChangeKind, ChangeSeverity] = {
     **dict.fromkeys((ChangeKind.GPU_NEW, ChangeKind.NIC_NEW, ChangeKind.NVLINK_NEW), IMPROVEMENT),
     **dict.fromkeys((ChangeKind.GPU_PRODUCT, ChangeKind.NIC_MODEL), IMPROVEMENT),

@@ -50,14 +50,14 @@ class BaselineHolder(Protocol):
     def trouble(self) -> str: ...
 
     def put(self, baseline: Baseline, over: Baseline | None) -> bool:
-        """Put a baseline in the place of `over`; False, and nothing happens, where another one holds."""
+        """Put a baseline in the place of `over`; False, and nothing happens, where another baseline holds."""
 
     def reject(self, baseline: Baseline | None, trouble: str) -> None:
-        """Drop a baseline that is not of this node; nothing happens where another one holds."""
+        """Drop a baseline that is not of this node; nothing happens where another baseline holds."""
 
 
 class BaselineInMemory:
-    """Holds the baseline while this process lives; begins with one that was read from a file."""
+    """Holds the baseline while this process lives; begins with a baseline read from a file."""
 
     def __init__(self, baseline: Baseline | None = None, trouble: str = "") -> None:
         self.baseline, self.trouble = baseline, trouble
@@ -104,7 +104,7 @@ class DriftReading:
 
 @dataclass(frozen=True, slots=True)
 class DriftMemory:
-    """The `baseline` from now on, the one `read` before, why it is `foreign`, and `doubts` of the reading."""
+    """The `baseline` from now on, the previous `read`, why it is `foreign`, and `doubts` of the reading."""
 
     watch: DriftWatch = field(default_factory=DriftWatch)
     baseline: Baseline | None = None

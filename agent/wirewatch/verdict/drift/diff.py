@@ -43,7 +43,7 @@ class GraphSide:
     alone: frozenset[str]
 
     def bundles(self, other: "GraphSide") -> Mapping[Bundle, Ends]:
-        """Links that are up here and not in the other one."""
+        """Return links that are up here and not on the other side."""
         found: dict[Bundle, dict[str, tuple[int, ...]]] = {}
         for key, peers in self.peers.items():
             for link in sorted(peers.keys() - other.peers[key].keys()):
@@ -53,7 +53,7 @@ class GraphSide:
         return found
 
     def up(self, key: str) -> tuple[int, ...]:
-        """Links of a GPU but for those that are not compared."""
+        """Return links of a GPU, without links that are not compared."""
         return tuple(sorted(link for link, peer in self.peers[key].items() if peer not in self.alone))
 
 
@@ -69,7 +69,7 @@ class Direction:
 
     @property
     def worse(self) -> bool:
-        """Whether links went."""
+        """Tell whether links went."""
         return self.kind is ChangeKind.NVLINK_LOST
 
     def order(self, here: str, there: str) -> tuple[str, str]:
@@ -220,7 +220,7 @@ def _nic_facts(nic: NicNode) -> str:
 
 
 def _port_changes(old: NicNode, new: NicNode) -> Iterator[TopologyChange]:
-    """One change for all ports of a NIC; one that shows none was not read."""
+    """Yield a single change for all ports of a NIC; a NIC that shows no port was not read."""
     one, other = dict(old.ports), dict(new.ports)
     if not one or not other:
         return
@@ -248,7 +248,7 @@ def _version_changes(before: Graph, after: Graph) -> Iterator[TopologyChange]:
 
 
 def _differ(before: str, after: str) -> bool:
-    """Whether both are known and differ."""
+    """Tell whether both are known and differ."""
     return bool(before and after) and before != after
 
 
@@ -269,7 +269,7 @@ def _side(
 def _moved_links(
     then: GraphSide, today: GraphSide
 ) -> Mapping[str, Mapping[tuple[str, str], tuple[int, ...]]]:
-    """Links by old and new peer, by GPU, but for those from a lost GPU to a new one."""
+    """Return links by old and new peer, by GPU, without links from a lost GPU to a new GPU."""
     found: dict[str, dict[tuple[str, str], tuple[int, ...]]] = {}
     for key, peers in then.peers.items():
         for link in sorted(peers.keys() & today.peers[key].keys()):
@@ -295,7 +295,7 @@ def _turned(turn: Direction, now: Mapping[str, GpuNode], moved: Collection[str])
 
 
 def _pieces(island: Sequence[str], turn: Direction, moved: Collection[str]) -> list[tuple[str, ...]]:
-    """How the other graph divides an island; undivided while part of it is not known or has moved."""
+    """Return how the other graph divides an island; undivided while part of it is not known or has moved."""
     sure = all(
         key in turn.here.peers
         and key not in moved
@@ -349,7 +349,7 @@ def _changed(gpus: Matched[GpuNode], nics: Matched[NicNode]) -> Paths:
 
 
 def _to_blame(pairs: Paths, moved: Mapping[str, Node], gpus: Matched[GpuNode]) -> str:
-    """The part that explains most: one that moved before one that did not, a NIC before a GPU."""
+    """Return the part that explains most: a moved part before others, a NIC before a GPU."""
     counts = Counter(key for pair in pairs for key in pair)
     are_gpus = {now.key for _, now in gpus.pairs}
     return min(counts, key=lambda key: (key not in moved, -counts[key], key in are_gpus, key))

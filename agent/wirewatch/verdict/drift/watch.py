@@ -81,7 +81,7 @@ Undone = tuple[tuple[Accepted, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class DriftWatch:
-    """The newest `graph`, and changes `seen` that are not accepted; those that cannot be seen now stay.
+    """The newest `graph`, and changes `seen` that are not accepted; changes that cannot be seen now stay.
 
     `same`: readings in a row that were alike and well; `learning`: why nothing is learned yet. `against`: the
     graph and statement of the baseline. `back`: accepted changes that are not seen any more.
@@ -140,7 +140,7 @@ def is_accepted(baseline: Baseline, change: TopologyChange) -> bool:
 
 
 def counts(memory: DriftWatch) -> Mapping[ChangeKind, int]:
-    """How many changes are not accepted, information included, by kind."""
+    """Return how many changes are not accepted, information included, by kind."""
     return {kind: sum(one.change.kind is kind for one in memory.seen) for kind in ChangeKind}
 
 
@@ -181,7 +181,7 @@ def accept_one(baseline: Baseline, memory: DriftWatch, name: str, said: Operator
 
 
 def take_back(baseline: Baseline, name: str) -> Baseline | str:
-    """The baseline without a change that was accepted, or the one before, without a name; or why not."""
+    """Return the baseline without an accepted change, or the baseline before, without a name; or why not."""
     if not name:
         return baseline.before or "no baseline is known that held before this one"
     left = tuple(one for one in baseline.accepted if name_of_accepted(one) != name)
@@ -191,7 +191,7 @@ def take_back(baseline: Baseline, name: str) -> Baseline | str:
 
 
 def counting(memory: DriftWatch, baseline: Baseline, new: Baseline) -> Iterator[TopologyChange]:
-    """Changes against this baseline that count no more with the new one."""
+    """Yield changes against this baseline that the new baseline no longer counts."""
     after = () if memory.graph is None else diff(new.graph, memory.graph)
     for one in (each.change for each in standing(memory, baseline)):
         stays = new.graph == baseline.graph or one in after
@@ -283,7 +283,7 @@ def _back(
 
 
 def _shown(one: Accepted, before: Graph, now: Graph, away: AbstractSet[str]) -> bool:
-    """Whether the change would be among the changes if it were still there."""
+    """Tell whether the change would be among the changes if it were still there."""
     if one.kind not in _KINDS:
         return False
     had, have = ({part.key for part in graph.parts} for graph in (before, now))
@@ -300,7 +300,7 @@ def _health(seen: WatchedChange, policy: DriftPolicy, at: float) -> Health:
 
 
 def _subject(change: TopologyChange, graphs: Sequence[Graph]) -> Subject:
-    """The part as it is called in the newest graph, which is the first; a lost one as it was called."""
+    """Return the part as the newest graph, the first, calls it; a lost part as it was called."""
     if not change.part:
         return Subject()
     ordered = reversed(graphs) if change.kind in _LOST else graphs

@@ -49,8 +49,8 @@ class Unknown:
 class TreePlace:
     """Where a part sits in the PCI tree.
 
-    `branch`: the root's number, then each bridge's among those of its parent, counted in the order of the
-    least key below; empty where the place is not known. `numa` None: not known.
+    `branch`: the root's number, then each bridge's number among its siblings, counted in the order of the
+    least key below. It is empty where the place is not known. `numa` None: not known.
     """
 
     branch: tuple[int, ...]
@@ -194,7 +194,7 @@ class Voter:
 
     @property
     def settled(self) -> bool:
-        """Whether all that no renumbering changes of its place is as it was: so it has hardly moved."""
+        """Tell whether all that no renumbering changes of its place is as it was: so it has hardly moved."""
         numas = {self.before.numa, self.after.numa} - {None}
         one, other = (tuple(map(device_number, spot.bridges)) for spot in (self.before, self.after))
         return len(numas) < _BOTH and one == other
@@ -213,14 +213,14 @@ class Renaming:
     lasting: bool
 
     def kept(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether a part hangs where it hung, by whatever numbers; True while that is not known."""
+        """Tell whether a part hangs where it hung, by whatever numbers; True while that is not known."""
         one, other = before.chain, after.chain
         if not one or not other:
             return True
         return len(one) == len(other) and all(self.names.get(x) == y for x, y in zip(one, other, strict=True))
 
     def same_slot(self, before: TreePlace, after: TreePlace) -> bool:
-        """Whether two parts sat in one place; a bridge without known parts goes by its number."""
+        """Tell whether two parts sat in one place; a bridge without known parts goes by its number."""
         one, other = before.chain, after.chain
         if not one or not other or (one == other and len(one) == 1):
             return self.steady and bool(before.address) and before.address == after.address
@@ -433,7 +433,7 @@ def _matched(
 
 
 def _surely(here: Sequence[Part], there: Sequence[Part]) -> list[Part]:
-    """Parts left over that cannot be one that is left over there."""
+    """Return leftover parts that cannot be any leftover part of the other side."""
     if not all(part.name for part in there):
         return []
     return [part for part in here if part.name or not there]

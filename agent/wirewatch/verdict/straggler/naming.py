@@ -24,8 +24,9 @@ BUSY = 0.4
 needs the multiprocessors; a matrix product needs hardly any memory. Measured: 0.57 under load of products,
 0.27 of copies."""
 FOLLOWS = 0.65
-"""A direction is slow because its GPU is when the GPU has lost so much of what the direction has; less is
-the other way round. Measured: 0.78 and more under load of the GPU, 0.55 and less under load of the wire."""
+"""A GPU makes a direction slow when it has lost at least this part of the direction's loss; otherwise the
+direction makes the GPU slow. Measured: 0.78 and more under load of the GPU, 0.55 and less under load of the
+wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class NamedStragglers:
 
 SlowUnit = SlowPart | SlowNode
 Faulty = Mapping[Unit, tuple[Unit, ...]]
-"""By end at fault the pairs that are slow by it."""
+"""Slow pairs by the end at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,8 @@ FEW = 2
 ALIKE = 2.0
 """Standard deviations by which pairs of one slow end are apart, in their noise."""
 UNSTEADY = 1.5
-"""Largest over smallest loss of pairs that one cause slows: a load is not the same at each moment. Measured
-between two GPUs, from one probe to the next: 1.5."""
+"""Largest over smallest loss of pairs with a common cause: a load varies from moment to moment. Measured
+between two GPUs, from a probe to the next: 1.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,8 @@ class Matrix:
 class Ceiling:
     """The rate that an end lets through by its own history and its peers: the loss of all its pairs.
 
-    `own_rate` and `peers_rate`: the highest rate of them, 0 where that part is too small to count; a pair
-    that is usually faster than the others loses more.
+    `own_rate` and `peers_rate`: the highest rate of its pairs, 0 where that part is too small to count. A
+    pair that is usually faster than the others loses more.
     """
 
     deviation: Deviation
@@ -167,12 +168,12 @@ class Ceiling:
         return replace(self, deviation=middle) if middle.slow(policy) else self
 
     def explains(self, pair: Deviation, policy: StragglerPolicy) -> bool:
-        """Whether the end may be all that is wrong with the pair."""
+        """Tell whether the end may be all that is wrong with the pair."""
         return _lost(pair, policy) <= UNSTEADY * self.lost(policy) or not self.leaves(pair).slow(policy)
 
 
 Causes = Mapping[Unit, Collection[Unit]]
-"""By slow pair the ends that explain it."""
+"""The ends that explain each slow pair."""
 
 
 def name_stragglers(measured: Signals, references: RateHistory, policy: StragglerPolicy) -> NamedStragglers:
@@ -207,8 +208,8 @@ def fold_stragglers(
 ) -> StragglerWatch:  # fmt: skip
     """Return the watch after a complete probe (at Unix seconds).
 
-    `accepted`: nothing else was wrong; `told`: parts that another finding names; `unseen`: parts that were
-    to be measured and were not, of which what is held stays.
+    `accepted`: nothing else was wrong; `told`: parts that another finding names; `unseen`: planned parts that
+    were not measured, whose held findings stay.
     """
     held = {unit: seen for unit, seen in watch.looks.items() if unit in unseen and _is_held(seen, policy)}
     named = name_stragglers(measured, watch.references, policy)
@@ -255,18 +256,18 @@ def least_parts(causes: Causes) -> int:
 
 
 def _is_held(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
-    """Whether enough of the newest probes saw it."""
+    """Tell whether enough of the newest probes saw it."""
     return sum(one is not None for one in looks) >= policy.confirm
 
 
 def _is_failed(seen: Sequence[SlowUnit], policy: StragglerPolicy) -> bool:
-    """Whether jobs should be kept away; an outlier that lasts into the next probe is bad but twice."""
+    """Tell whether jobs should be kept away; an outlier that lasts into the next probe is bad but twice."""
     bad = sum(one.worst >= policy.failed for one in seen)
     return bad >= policy.sure or sum(one.worst >= policy.failed_twice for one in seen) >= policy.confirm
 
 
 def _is_open(looks: Sequence[SlowUnit | None], policy: StragglerPolicy) -> bool:
-    """Whether another probe would confirm, clear or fail it.
+    """Tell whether another probe would confirm, clear or fail it.
 
     A part that is above the limit of FAILED in one probe and below in the next is not asked about for ever.
     """
@@ -403,7 +404,7 @@ def _explained(pairs: Sequence[Deviation], policy: StragglerPolicy) -> Matrix:
 
 
 def _together(tables: Iterable[Matrix]) -> Matrix:
-    """Of an end that has several kinds of wire the one that is slow, or the slower one."""
+    """Merge the tables; for an end with several kinds of wire take the faulty kind, or the slower."""
     ends: dict[Unit, Deviation] = {}
     pairs: dict[Unit, Deviation] = {}
     faulty: dict[Unit, tuple[Unit, ...]] = {}
@@ -450,9 +451,9 @@ def _ceiling(unit: Unit, ones: Sequence[Deviation], policy: StragglerPolicy) -> 
 def _least(
     ones: Sequence[Deviation], of: Callable[[Deviation], Loss | None], limit: float, policy: StragglerPolicy
 ) -> tuple[Loss | None, float]:
-    """The loss that all pairs of an end share, and the highest rate of them.
+    """Return the loss that all pairs of an end share, and the highest rate among them.
 
-    A pair that is as it was, and no faster than the slow ones, shows nothing: more may not get through.
+    An unchanged pair that is no faster than the slow pairs shows nothing: more may not get through.
     """
     known = [loss for loss in map(of, ones) if loss is not None]
     if len(known) < FEW:

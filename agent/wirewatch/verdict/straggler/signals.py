@@ -23,11 +23,11 @@ SLICED = 1.4
 COPY_TRAFFIC = 2
 """Bytes that a copy within a memory moves for each byte copied: it reads one and writes one."""
 MOSTLY = 0.5
-"""Part of the time in which a copying process uses the memory at least, and a computing one does not."""
+"""Least part of the time in which a copying process uses the memory; a computing process uses less."""
 
 
 class Resource(Enum):
-    """Which part of a GPU is slow; `source` and `destination` are its two directions to most of its peers.
+    """The slow part of a GPU; `source` and `destination` are its two directions to most of its peers.
 
     `host_link` is its way to the host's memory, there and back.
     """
@@ -54,9 +54,8 @@ class Unit:
 class Signals:
     """`kind`: what makes rates of two probes comparable. Matrix products per second, bytes per second.
 
-    `alike`: GPUs of one product, and pairs of such that go the same way, and so can be compared with each
-    other, by a name for all that are. `wires`: what a pair goes by, whatever its GPUs are: a GPU may be slow
-    on one kind of wire alone.
+    `alike`: names of comparable groups: GPUs of one product, and pairs of such GPUs that go the same way.
+    `wires`: the kind of wire of a pair, whatever its GPUs are: a GPU may be slow on one kind of wire alone.
     `links`: by GPU the part by which its lowest link carried less than the mean of all. `others`: of GPUs
     that another process uses too, whether it mostly uses their memory, where that is known. `used`: all GPUs
     that another process is known to use, whether it shows in their rates or not.
@@ -117,7 +116,7 @@ class StragglerPolicy(Strict):
 
     @property
     def sure(self) -> int:
-        """Probes that must see a loss of `failed`: noise that lasts halves from one to the next."""
+        """Return the probes that must see a loss of `failed`: lasting noise halves from probe to probe."""
         return min(self.confirm + 1, self.among)
 
     def wrong(self) -> str:
@@ -152,7 +151,7 @@ class Loss:
 
     @property
     def score(self) -> float:
-        """In standard deviations; above 0 for slower."""
+        """Return the deviation in standard deviations; above 0 for slower."""
         return self.part / self.noise
 
     @property
@@ -161,7 +160,7 @@ class Loss:
         return self.usual * (1 - self.part)
 
     def breaks(self, limit: float, score: float) -> bool:
-        """Whether it is so much of the speed, and so far outside the noise."""
+        """Tell whether it is so much of the speed, and so far outside the noise."""
         return self.part >= limit and self.score >= score
 
     def beside(self, lost: float) -> "Loss":
@@ -203,7 +202,7 @@ class Deviation:
 
 
 def signals(probed: Probed) -> Signals:
-    """All rates of a complete probe; none of one that was broken off or touched no GPU."""
+    """Return all rates of a complete probe; none of a probe that was broken off or touched no GPU."""
     document = probed.document
     if document is None or probed.outcome != "ok" or not probed.gpus:
         return Signals("", {}, {})
@@ -224,7 +223,7 @@ def learn(references: RateHistory, measured: Signals, at: float) -> RateHistory:
 def deviations(
     measured: Signals, references: RateHistory, policy: StragglerPolicy
 ) -> Mapping[Unit, Deviation]:
-    """Every unit of a probe against its history, and against those that are made alike."""
+    """Compare every unit of a probe with its history, and with units that are made alike."""
     ways = ((unit, measured.alike.get(unit, "")) for unit in measured.rates)
     groups = grouped(((unit.resource, way), unit) for unit, way in ways if way)
     usual = {unit: references.of(unit, measured.kind, policy.learn) for unit in measured.rates}
@@ -308,7 +307,7 @@ def _kind(probed: Probed, document: Document) -> str:
 
 
 def _ways(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
-    """GPUs of one product, with equal ways to the host; pairs of such that one even wire joins."""
+    """Yield GPUs of one product, with equal ways to the host; pairs of such GPUs that an even wire joins."""
     names = {gpu.uuid: gpu.name for one in probed.conditions for gpu in one.group.gpus}
     uuids = probed.plan.gpus
     for micro in document.micros:
@@ -327,7 +326,7 @@ def _ways(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
 
 
 def _wires(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
-    """Of each pair the even wire that joins the smallest group of both GPUs, and how it goes elsewhere."""
+    """Yield each pair's even wire, which joins the smallest group of both GPUs, or its other way."""
     uuids = probed.plan.gpus
     even = {
         frozenset(members): one.group.kind.value
@@ -343,7 +342,7 @@ def _wires(probed: Probed, document: Document) -> Iterator[tuple[Unit, str]]:
 
 
 def _links(probed: Probed) -> Iterator[tuple[Unit, float]]:
-    """By how much the lowest link carried less than the mean; a silent link does not count."""
+    """Yield by how much the lowest link carried less than the mean; a silent link does not count."""
     even = all(one.group.kind in SPREAD for one in probed.conditions)
     for links in probed.links if even else ():
         ways = ([value for value in values if value] for values in (links.transmit, links.receive))
@@ -370,7 +369,7 @@ def _steady(one: Deviation, policy: StragglerPolicy) -> float:
 
 
 def _fast(rates: Sequence[float], policy: StragglerPolicy) -> Sequence[float]:
-    """Return the few fast ones that a gap parts from all others; else none."""
+    """Return the few fast rates that a gap parts from all others; else none."""
     ordered = sorted(rates, reverse=True)
     gaps = (n for n in range(1, (len(rates) + 1) // 2) if ordered[n] <= (1 - policy.peers) * ordered[n - 1])
     return ordered[: next(gaps, 0)]
