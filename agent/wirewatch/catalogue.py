@@ -64,7 +64,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def rule_of(name: str, among: Iterable[Rule] | None = None) -> Rule | None:
-    """Return the rule by that name, else the first whose pattern matches; None where none is declared."""
+    """Return the rule by that name, else the first with a matching pattern; None where none is declared."""
     known = rules() if among is None else tuple(among)
     exact = (one for one in known if one.name == name)
     return next(exact, None) or next((one for one in known if fnmatchcase(name, one.name)), None)

@@ -1,7 +1,7 @@
 """HTTP as a client: one request, its reply, one deadline for both; and asking our own processes.
 
-h11 and a socket: http.client imports a mail parser and TLS, which takes longer than the daemon's answer, and
-has a timeout for each read alone, so that a server that trickles would hold the caller for ever.
+It uses h11 and a socket. http.client imports a mail parser and TLS, which takes longer than the daemon's
+answer. Its timeout is for each read alone, so that a server that trickles would hold the caller for ever.
 """
 
 import os
@@ -19,7 +19,7 @@ LIMIT = 64 << 20
 """Most bytes of an answer; our daemon sends less."""
 STRANGE = "half an answer, or what answers there is not wirewatch"
 LONGEST_PATH = 107
-"""Bytes of a unix socket's path, at most."""
+"""Most bytes of a unix socket's path."""
 _DROPPED = (EOFError, ConnectionResetError, BrokenPipeError)
 Headers = Sequence[tuple[str, str]]
 _AGAIN = 0.01
@@ -27,10 +27,10 @@ _AGAIN = 0.01
 
 
 class NoAnswer(Exception):
-    """No answer, or only half of one; the text is one line for the user and names the socket.
+    """No answer, or only half of it; the text is one line for the user and names the socket.
 
     `there`: whether a process may listen at the socket. `heard`: whether the request may have been received.
-    `dropped`: the connection was closed without a word, as at a limit; another one may be answered.
+    `dropped`: the connection was closed without a word, as at a limit; another request may be answered.
     """
 
     def __init__(self, text: str, *, there: bool = True, heard: bool = False, dropped: bool = False) -> None:
@@ -39,7 +39,7 @@ class NoAnswer(Exception):
 
 
 class NotHttp(ValueError):
-    """What came is no reply over HTTP, no whole one, or too long; the text says so of "it"."""
+    """The input is no reply over HTTP, not whole, or too long; the text says so of "it"."""
 
 
 class Impostor(Exception):
@@ -120,10 +120,10 @@ def exchange(
     """Send a request and read its reply of at most `limit` bytes, until `end` (monotonic seconds).
 
     Raises:
-        TimeoutError: that time is over.
-        OSError: the connection broke.
-        EOFError: nothing came.
-        NotHttp: what came is no reply, no whole one, or too long.
+    TimeoutError: that time is over.
+    OSError: the connection broke.
+    EOFError: nothing came.
+    NotHttp: the input is no reply, not whole, or too long.
     """
     client = h11.Connection(h11.CLIENT)
     head = [*headers, ("Connection", "close")]
@@ -152,7 +152,7 @@ def left(end: float) -> float:
 
 
 def unfit(path: str) -> str:
-    """Why no socket can be at the path, in words; "" where one is or could be."""
+    """Return why no socket can be at the path, in words; "" where a socket is or could be."""
     if not path:
         return "no socket is named"
     if len(os.fsencode(path)) > LONGEST_PATH:
@@ -165,7 +165,7 @@ def unfit(path: str) -> str:
 
 
 def _know(server: socket.socket, path: str) -> None:
-    """Raises Impostor, and OSError where a folder cannot be looked at."""
+    """Check the server; raises Impostor, and OSError where a folder cannot be looked at."""
     identity = server.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     user = int.from_bytes(identity[4:8], sys.byteorder)
     if user not in {0, os.geteuid()}:
@@ -174,7 +174,7 @@ def _know(server: socket.socket, path: str) -> None:
 
 
 def _placed(path: str, user: int) -> None:
-    """Raises Impostor where users that are neither root nor we may place or replace what lies at the path."""
+    """Raise Impostor where any user except root and ours may place or replace the file at the path."""
     folder, owner, ours = path, user, (0, os.geteuid())
     while folder != os.path.sep:
         folder = os.path.dirname(folder)  # noqa: PTH120 - text, without a Path for each
@@ -186,7 +186,7 @@ def _placed(path: str, user: int) -> None:
 
 
 def _connect(server: socket.socket, path: str, end: float) -> None:
-    """Connect, again and again while the queue is full: a unix socket refuses then instead of waiting."""
+    """Connect, again and again while the queue is full: then a unix socket refuses instead of waiting."""
     while True:
         server.settimeout(left(end))
         try:
@@ -198,7 +198,7 @@ def _connect(server: socket.socket, path: str, end: float) -> None:
 
 
 def _reply(client: h11.Connection, server: socket.socket, end: float, limit: int) -> HttpReply:
-    """Raises EOFError, NotHttp and h11.RemoteProtocolError."""
+    """Read the reply; raises EOFError, NotHttp and h11.RemoteProtocolError."""
     status, headers, whole = 0, dict[str, str](), bytearray()
     while True:
         event = client.next_event()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SPARE = 1.0
-"""Seconds between two runs of others that must be left to a collector that runs apart from them."""
+"""Seconds between two runs of others that a collector which runs apart from them needs."""
 _NUMBERS: Mapping[str, str] = {
     "float_type": "must be a number", "int_type": "must be a whole number",
     "int_from_float": "must be a whole number", "finite_number": "must be a finite number",
@@ -57,7 +57,7 @@ _MUST: Mapping[str, str] = {
     "tuple_type": "must be a list", "list_type": "must be a list", "model_type": "must be a table",
     "dataclass_type": "must be a table", "mapping_type": "must be a table", "dict_type": "must be a table",
 }  # fmt: skip
-"""What pydantic finds wrong with a value, by its names, in our words."""
+"""Our words for pydantic's errors, by its names."""
 
 
 _AMOUNTS: Mapping[str, Amount] = {"seconds": TIME, "bytes": SIZE}
@@ -65,11 +65,11 @@ RENAMED: Mapping[str, str] = {
     "probe.every": "probe.probe_interval",
     "probe.nics.every": "probe.nics.probe_interval",
 }
-"""Keys of before, which are read with a warning, by what they are called now."""
+"""Former keys, which are read with a warning, by their present names."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with a key of a file, in words that name it."""
+    """The fault of a key of a file, in words that name the key."""
 
     key: tuple[str, ...]
     text: str
@@ -78,7 +78,7 @@ class Problem(NamedTuple):
 class ConfigError(Unusable):
     """A configuration that cannot be used; the text is one line for the user.
 
-    `problems`: each key that is wrong, where it is known which are; the text has the first.
+    `problems`: each wrong key, where they are known; the text has the first.
     """
 
     def __init__(self, text: str, problems: Sequence[Problem] = ()) -> None:
@@ -92,7 +92,7 @@ class _Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _without_null(cls, value: object) -> object:
-        """Refuse a text that no file can be named by."""
+        """Refuse a text that cannot name a file."""
         if isinstance(value, str) and "\0" in value:
             raise ValueError("must not hold a null byte")
         return value
@@ -191,7 +191,7 @@ Percent = Annotated[str, Field(pattern=r"^(100|[0-9]{1,2})%$")]
 
 
 def _limit(given: object, validated: ValidatorFunctionWrapHandler) -> Any:
-    """One error for both kinds, which are one value to the user."""
+    """Make one error of both kinds, which are one value to the user."""
     try:
         return validated(given)
     except ValidationError:
@@ -329,11 +329,11 @@ RESTART: Mapping[str, Sequence[str]] = {
     "drift": ("enabled",),
     "pairs": ("enabled",),
 }  # fmt: skip
-"""Keys that are read at the start alone, by section: sockets, folders and what talks to other programs."""
+"""Keys that are read at the start alone, by section: sockets, folders and links to other programs."""
 
 
 def model(collectors: Sequence[AnyCollector]) -> type[Config]:
-    """The model of a file, with the options and the policy of each collector."""
+    """Return the model of a file, with the options and the policy of each collector."""
     options: dict[str, Any] = {c.name: (type(c.options), c.options) for c in collectors}
     policies: dict[str, Any] = {c.name: (type(c.policy), c.policy) for c in collectors}
     others = {"probe": ProbePolicy, "drift": DriftPolicy, "pairs": PairsPolicy, "verdict": VerdictPolicy}
@@ -350,7 +350,7 @@ def model(collectors: Sequence[AnyCollector]) -> type[Config]:
 
 
 def load(path: Path | None, collectors: Sequence[AnyCollector]) -> tuple[Config, tuple[AnyCollector, ...]]:
-    """The configuration, and the enabled collectors with their options and policies set.
+    """Return the configuration, and the enabled collectors with their options and policies set.
 
     Without a file everything has its default. Raises ConfigError for a file that is missing, unreadable or
     not TOML, and for an unknown key, a wrong type or an impossible value.
@@ -383,7 +383,7 @@ def _read(path: Path | None, kind: type[Config]) -> Config:
 
 
 def _rename(data: dict[str, Any], path: Path | None) -> None:
-    """Give keys of before their names of today, and warn. Raises ConfigError: both names are there."""
+    """Give former keys their present names, and warn. Raises ConfigError: both names are there."""
     for old, new in RENAMED.items():
         *sections, before = old.split(".")
         table: Any = data
@@ -399,7 +399,7 @@ def _rename(data: dict[str, Any], path: Path | None) -> None:
 
 
 def _impossible(config: Config, collectors: Sequence[AnyCollector]) -> Iterator[str]:
-    """What types cannot say is wrong, each with its section."""
+    """Yield faults that types cannot express, each with its section."""
     for one in collectors:
         if min(one.options.interval, one.options.deadline) <= 0:
             yield f"collectors.{one.name}: interval and deadline must be above 0 (unit: seconds)"
@@ -439,7 +439,7 @@ def _giving_way(
 
 
 def reloaded(running: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
-    """What holds when `new` is read while `running` holds, and the keys whose change needs a restart."""
+    """Return the configuration after reading `new` over `running`, and the keys that need a restart."""
     kept: dict[str, Any] = {}
     restart = []
     for section, names in RESTART.items():
@@ -452,12 +452,12 @@ def reloaded(running: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
 
 
 def expectations(config: Config) -> Expect:
-    """What the node must have, as the collectors take it."""
+    """Return the parts that the node must have, in the collectors' form."""
     return Expect(**config.expect.model_dump())
 
 
 def address(text: str, option: str = "listen.address") -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `[V6]:PORT`, the value of an option; ConfigError for another text."""
+    """Return host and port of an option's `HOST:PORT` or `[V6]:PORT`; ConfigError for another text."""
     host, _, port = text.rpartition(":")
     number = whole(port)
     if not host or number is None or number > 65535:  # noqa: PLR2004
@@ -467,7 +467,7 @@ def address(text: str, option: str = "listen.address") -> tuple[str, int]:
 
 
 def _no_gap(collector: AnyCollector, running: Mapping[str, Options]) -> str:
-    """Why the others leave no gap for a collector that runs apart from them; empty when they leave one."""
+    """Return why the others leave no gap for a collector that runs apart from them; empty when they do."""
     others = {name: running[name].interval for name in collector.apart if name in running}
     # Each run of each takes this share of the time; whatever their phases, together they must leave some.
     if sum((2 * APART + SPARE) / interval for interval in others.values()) <= 1:
@@ -478,7 +478,7 @@ def _no_gap(collector: AnyCollector, running: Mapping[str, Options]) -> str:
 
 
 def _problem(error: "ErrorDetails", kind: type[Config]) -> Problem:
-    """An error in one line: where, what, and the given value; for a slip the nearest key."""
+    """Return an error in one line: where, what, and the given value; for a slip the nearest key."""
     key = tuple(str(part) for part in error["loc"])
     place = ".".join(key)
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
@@ -496,7 +496,7 @@ def _problem(error: "ErrorDetails", kind: type[Config]) -> Problem:
 
 
 def _with_values(wrong: str, values: Any) -> str:
-    """Complaints of a section with the value and unit of each key that they end with in quotes."""
+    """Return complaints of a section, with value and unit of each key that they end with in quotes."""
 
     def given(found: re.Match[str]) -> str:
         part = getattr(values, found[1]) if found[1] else values
@@ -507,13 +507,13 @@ def _with_values(wrong: str, values: Any) -> str:
 
 
 def _unit_at(kind: Any, path: Sequence[str]) -> str:
-    """The unit of the value at a path of the model; that of a table or list is that of all in it."""
+    """Return the unit of a value at a path of the model; a table or list has the unit of its values."""
     units = (_unit(_kind(kind, path[:end]), path[end]) for end in reversed(range(len(path))))
     return next(filter(None, units), "")
 
 
 def _unit(kind: Any, name: str) -> str:
-    """The unit of a key, in words: the code has it in brackets at the end of the text below the key."""
+    """Return the unit of a key in words: the code has it in brackets at the end of the key's docstring."""
     for part in kind.__mro__ if isinstance(kind, type) else ():
         try:
             source = inspect.getsource(part)
@@ -526,7 +526,7 @@ def _unit(kind: Any, name: str) -> str:
 
 
 def type_at(kind: Any, path: Sequence[str]) -> Any:
-    """Return the type of the value at a path of the model, with how it may be written."""
+    """Return the type of the value at a path of the model, with its written forms."""
     *above, name = path
     table = _kind(kind, above)
     if isinstance(table, type) and issubclass(table, BaseModel):
@@ -536,7 +536,7 @@ def type_at(kind: Any, path: Sequence[str]) -> Any:
 
 
 def _kind(kind: Any, path: Sequence[str]) -> Any:
-    """The class of the table at a path of the model; anything else where it is no table of ours."""
+    """Return the class of the table at a path of the model; another value where it is no table of ours."""
     for name in path:
         is_mapping = get_origin(kind) is Mapping
         kind = get_args(kind)[-1] if is_mapping else _fields(kind).get(name)

@@ -1,8 +1,8 @@
 """The one way of a signal into this process, from its first line to its end.
 
-What Python calls for a signal runs in the main thread, which may hang, and an exception that it raises is
-lost inside a destructor or a callback. So a signal is also a byte in a pipe, written in C, and a thread reads
-the pipe: it passes the signal on, and ends the process when nothing else does so in time.
+Python's signal handler runs in the main thread, which may hang. An exception that it raises is lost inside a
+destructor or a callback. So a signal is also a byte in a pipe, written in C, and a thread reads the pipe. The
+thread passes the signal on, and ends the process when nothing else does so in time.
 """
 
 import _thread
@@ -23,7 +23,7 @@ RELOADING = signal.SIGHUP
 LIMIT = 4.0
 """Seconds from a signal to the end of the process, whatever hangs."""
 AGAIN = 0.1
-"""Seconds until the main thread is interrupted again, when it has not heard of the signal."""
+"""Seconds until the main thread is interrupted again, when it has not noticed the signal."""
 
 
 class Stopped(SystemExit):
@@ -35,11 +35,11 @@ class Stopped(SystemExit):
 
 
 class SignalPath:
-    """What this process does at signals. There is one for each process: SIGNALS.
+    """The process's reaction to signals. There is one for each process: SIGNALS.
 
-    Before `install`, signals do what they do by default. `raised`: whether Stopped was raised. An error that
-    comes after it is its consequence, and nobody's bug: Python and libraries make others of it.
-    `unraisable_otherwise` reports what else is raised where nothing can be raised.
+    Before `install`, signals have their default effects. `raised`: whether Stopped was raised. A later error
+    is its consequence, and nobody's bug: Python and libraries turn Stopped into other errors.
+    `unraisable_otherwise` reports other errors where nothing can be raised.
     """
 
     def __init__(self) -> None:
@@ -52,10 +52,10 @@ class SignalPath:
         self.unraisable_otherwise: Callable[[UnraisableHookArgs], object] = sys.__unraisablehook__
 
     def install(self, code: int, *, daemon: bool) -> None:
-        """Take the signals from now on, in the main thread; `code` is the exit status after one.
+        """Take the signals from now on, in the main thread; `code` is the exit status after a signal.
 
-        What a command inherits as ignored stays so, as under `nohup`. A signal that was blocked when this
-        process was started comes now. SIGHUP reloads a `daemon` and ends any other process.
+        A signal that a command inherits as ignored stays ignored, as under `nohup`. A signal that was blocked
+        at the start of this process comes now. SIGHUP reloads a `daemon` and ends any other process.
         """
         self._code, self._reloads = code, daemon
         reading, writing = os.pipe()
@@ -91,7 +91,7 @@ class SignalPath:
             self._stop = self._reload = None
 
     def unraisable(self, lost: "UnraisableHookArgs") -> None:
-        """Have Stopped raised again that was raised where nothing can be raised; report any other error."""
+        """Have Stopped raised again after it was raised where nothing can be; report any other error."""
         if isinstance(lost.exc_value, Stopped):
             self._acted = False
         else:
@@ -100,8 +100,8 @@ class SignalPath:
     def leave(self, code: int) -> NoReturn:
         """End the process now, with its exit status, without waiting for threads and without cleaning up.
 
-        A daemon that was told to end has ended as it should, whatever a library made of Stopped: some wrap it
-        in an error of their own.
+        A daemon that a signal ends has ended as it should, even if a library wrapped Stopped in an error of
+        its own.
         """
         if self._reloads and (self._acted or self._first is not None):
             code = self._code
@@ -112,7 +112,7 @@ class SignalPath:
         os._exit(code)
 
     def _handle(self, number: int, _frame: object) -> None:
-        """What Python calls in the main thread."""
+        """Handle a signal in the main thread, called by Python."""
         if self._alone:
             self._take(number)
         if (number != RELOADING or not self._reloads) and self._stop is None and not self._acted:

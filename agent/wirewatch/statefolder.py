@@ -1,7 +1,7 @@
 """The state folder: where it is, with whose rights root works in it, and its two locks.
 
-A lock is flock(2) on a file that stays: the kernel drops it with its holder, however that dies, and an
-operator's flock(1) can take it too.
+A lock is flock(2) on a file that stays: the kernel drops it with its holder, however that dies. An operator's
+flock(1) can take it too.
 """
 
 import ctypes
@@ -23,18 +23,18 @@ from wirewatch.hw.files import absent_errno
 
 SYSTEM = "/var/lib/wirewatch"
 _AGENT_MODE = 0o600
-"""For root alone: a user who may open a lock may hold it, and none shall keep the agent from starting."""
+"""For root alone: a user who may open a lock may hold it, and no user may keep the agent from starting."""
 _PROBE_MODE = 0o644
-"""For every user: one who has a job here may ask for silence."""
+"""For every user: a user with a job here may ask for silence."""
 _NAME_BYTES = 200
 _PAGE = 4096
 _OVERFLOW = 65534
 """/proc/sys/fs/overflowuid, by default: a user that a user namespace does not have."""
 _AS_IT_IS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-"""A link is not followed, a pipe not waited for."""
+"""Open the path as it is: follow no link, and do not wait for a pipe."""
 _LOCKS = Path("/proc/locks")
 _SAME = 0xFFFFFFFF
-"""No id: setfsuid(2) changes nothing, and returns the one in force."""
+"""No id: setfsuid(2) changes nothing, and returns the id in force."""
 
 
 class StateError(Unusable):
@@ -42,7 +42,7 @@ class StateError(Unusable):
 
 
 class ReadOnlyState(StateError):
-    """A state folder that is there and cannot be written now; what it holds may still be read."""
+    """A state folder that cannot be written now; its contents may still be read."""
 
 
 class StateInUse(StateError):
@@ -51,10 +51,10 @@ class StateInUse(StateError):
 
 @dataclass(frozen=True, slots=True)
 class StateFolder:
-    """A state folder that is there.
+    """A state folder that exists.
 
-    It has the history of probes, the ledger of faults (`latches`), the accepted topology (`baseline`), what
-    the machine is known to have, and what pairs of nodes found out about this node.
+    It has the history of probes, the ledger of faults (`latches`) and the accepted topology (`baseline`). It
+    also has the known parts of the machine, and the results of pairs of nodes about this node.
     """
 
     directory: Path
@@ -86,14 +86,14 @@ class StateFolder:
 
     @property
     def memories(self) -> tuple[Path, ...]:
-        """All that is remembered of one machine, with the files that SQLite keeps beside the history."""
+        """Return all memories of one machine, with the files that SQLite keeps beside the history."""
         histories = (self.history, self.nics)
         beside = (one.with_name(f"{one.name}{end}") for one in histories for end in ("-wal", "-shm"))
         return (self.machine, self.latches, self.baseline, self.pairs, *histories, *beside)
 
     @property
     def agent_lock(self) -> Path:
-        """Held by the one agent of this folder."""
+        """Held by the only agent of this folder."""
         return self.directory / "agent.lock"
 
     @property
@@ -104,7 +104,7 @@ class StateFolder:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """The lock is another's; `who` is what it calls itself, or its program's name."""
+    """Another process has the lock; `who` is its own name for itself, or its program's name."""
 
     pid: int | Absent
     who: str
@@ -128,7 +128,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Let go; a second time does nothing."""
+        """Release the lock; a second call does nothing."""
         handle, self._handle = self._handle, None
         if handle is None:
             return
@@ -141,7 +141,7 @@ class Lock:
 def state_directory(
     configured: str = "", environment: Mapping[str, str] = os.environ, uid: int | None = None
 ) -> Path:
-    """Return where state is: as configured, else the service manager's folder, the system's, or the user's.
+    """Return the state folder: as configured, else the service manager's folder, the system's, or the user's.
 
     Raises StateError for a user without a home.
     """
@@ -159,11 +159,11 @@ def state_directory(
 
 
 def state_owner(folder: Path) -> tuple[int, int] | None:
-    """The user and group as whom root works in a state folder, there or not; None for root itself.
+    """Return the user and group as whom root works in a state folder, there or not; None for root itself.
 
-    That is the folder's owner; for a folder of root's below one of another user's that user, who could put a
-    link in its place. Where a folder of root's is open to a group, it is the user whose agent has made its
-    lock there.
+    It is the folder's owner. For a folder of root's below another user's folder it is that user, who could
+    put a link in its place. Where a folder of root's is open to a group, it is the user whose agent has made
+    its lock there.
     """
     unmapped = _unmapped()
     for place in (folder, *reversed(folder.parents)):
@@ -180,7 +180,7 @@ def state_owner(folder: Path) -> tuple[int, int] | None:
 
 
 def _unmapped() -> int | None:
-    """The id that a user namespace shows for the users that it has not, such as the root outside."""
+    """Return the id that a user namespace shows for users outside it, such as the root outside."""
     with suppress(OSError):
         if Path("/proc/self/uid_map").read_text("utf-8").split() != ["0", "0", str(0xFFFFFFFF)]:
             return _OVERFLOW
@@ -191,10 +191,11 @@ def _unmapped() -> int | None:
 def filesystem_ids(uid: int, gid: int) -> Iterator[None]:
     """Give this thread the access to files of a user and group without other groups, until the block ends.
 
-    By setfsuid(2): other threads keep theirs, and the user may not send this process a signal, as after
-    seteuid(2). A thread of root's also loses what overrides permissions. No thread and no process may be
-    started in the block: it would keep the ids. The first time, the whole process gives up its supplementary
-    groups for good. Raises PermissionError where it may not act as that user; the block is not run.
+    It uses setfsuid(2): other threads keep their access, and the user may not send this process a signal, as
+    after seteuid(2). A thread of root's also loses the capabilities that override permissions. No thread and
+    no process may be started in the block: it would keep the ids. The first time, the whole process gives up
+    its supplementary groups for good. Raises PermissionError where it may not act as that user; the block is
+    not run.
     """
     set_uid, set_gid = _calls()
     if os.getgroups():
@@ -221,12 +222,12 @@ def _calls() -> tuple[Callable[[int], int], Callable[[int], int]]:
 
 @contextmanager
 def as_owner(folder: Path, *, reading: bool = False) -> Iterator[None]:
-    """Work in a state folder; this thread, if it is root's, has the rights of `state_owner` alone meanwhile.
+    """Work in a state folder; a thread of root's has the rights of `state_owner` alone meanwhile.
 
-    The kernel then refuses root what the owner may not do, behind links too, and what is made is the owner's.
-    No thread and no process may be started in the block: it would keep these rights. With `reading`, root
-    goes on as root where it may not act as the owner. Raises OSError: it may not, or the folder is unknown or
-    not the one that this agent has locked.
+    The kernel then refuses root all acts that the owner may not do, behind links too, and new files are the
+    owner's. No thread and no process may be started in the block: it would keep these rights. With `reading`,
+    root goes on as root where it may not act as the owner. Raises OSError: it may not, or the folder is
+    unknown or not the folder that this agent has locked.
     """
     if held := _HELD.get(folder):
         held.refuse_another()
@@ -252,7 +253,7 @@ def _rights(folder: Path, *, reading: bool = False) -> Iterator[None]:
 def open_state_for_command(directory: Path) -> StateFolder:
     """Return the state folder for a command beside the daemon; raises StateError as `open_state`.
 
-    As root it makes none that is not there: the daemon, or its installation, decides who owns the folder.
+    As root it makes no missing folder: the daemon, or its installation, decides who owns the folder.
     """
     return open_state(directory, make=os.geteuid() != 0)
 
@@ -276,7 +277,7 @@ def open_state(directory: Path, *, make: bool = True) -> StateFolder:
 
 
 def _try_to_write(directory: Path) -> None:
-    """What the permissions say is not all: the file system may be read-only, or full."""
+    """Try to write: permissions alone do not decide, since the file system may be read-only, or full."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(bytes(_PAGE))
@@ -330,18 +331,18 @@ class HeldFolder:
 
     @property
     def wrong(self) -> str:
-        """Why something is not written now, in words; empty where all is."""
+        """Return why a file is not written now, in words; empty where all are."""
         return "; ".join(dict.fromkeys(self._wrong.copy().values()))
 
     def note(self, name: str, wrong: str) -> None:
-        """Remember why a file of the folder was not written; "" for one that was."""
+        """Remember why a file of the folder was not written; "" for a written file."""
         if wrong:
             self._wrong[name] = wrong
         else:
             self._wrong.pop(name, None)
 
     def refuse_another(self) -> None:
-        """Raise OSError where something else lies at the folder's place."""
+        """Raise OSError where another file or folder lies at the folder's place."""
         with suppress(FileNotFoundError, NotADirectoryError):
             if not os.path.samestat(self._found, self._state.directory.stat()):
                 raise PermissionError(errno.EPERM, "another folder has taken its place")
@@ -349,7 +350,7 @@ class HeldFolder:
     def check(self) -> bool:
         """Note whether the folder can be written, and make it again if it is gone.
 
-        Return whether it is a new one: all that is remembered is to be written then.
+        Return whether it is a new folder: then write all memories again.
         """
         directory, new = self._state.directory, False
         try:
@@ -376,7 +377,7 @@ class HeldFolder:
         return True
 
     def _take(self, directory: Path) -> None:
-        """Go on in a folder that is like the old one, and of no other agent; raises StateError for others."""
+        """Go on in a folder like the old folder that no other agent has; raises StateError for others."""
         with _rights(directory):
             found = directory.stat()
             odds = {
@@ -406,7 +407,7 @@ def note_written(path: Path, wrong: str) -> None:
 
 
 def _make_like(directory: Path, old: os.stat_result) -> None:
-    """Make a folder again with the mode that it had; where root alone made it, also with its owner."""
+    """Make a folder again with its old mode; where root alone made it, also with its owner."""
     ours = os.geteuid() == 0 and state_owner(directory) is None
     with _rights(directory):
         directory.mkdir(mode=0o755, parents=True)
@@ -420,7 +421,7 @@ def _make_like(directory: Path, old: os.stat_result) -> None:
 
 
 def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder | Absent:
-    """The lock that a process holds while it probes; `who` is shown to those that find it held.
+    """Return the lock that a process holds while it probes; others see `who` while it is held.
 
     Never waits. Absent: the file cannot be opened or locked, so it is not known whether it is held.
     """
@@ -431,7 +432,7 @@ def lock_probe(state: StateFolder, who: str = "wirewatch") -> Lock | LockHolder 
 
 
 def refused(error: OSError, path: Path) -> Absent:
-    """Why a file could not be written; what is wrong with a whole disk (full, read-only) is DENIED."""
+    """Return why a file could not be written; faults of a whole disk (full, read-only) are DENIED."""
     absent = absent_errno(error.errno, str(path))
     why = Why.DENIED if absent.why is Why.MALFORMED else absent.why
     return replace(absent, why=why, detail=f"{error.filename or path}: {error.strerror or error}")
@@ -440,8 +441,8 @@ def refused(error: OSError, path: Path) -> Absent:
 def acquire(path: Path, who: str, mode: int) -> Lock | LockHolder:
     """Lock a file without waiting; it is made with `mode` and names its holder.
 
-    A file of another user that no process holds is replaced by one of ours, where we may. Raises OSError: it
-    cannot be opened or locked, or is no file of one name.
+    A file of another user that no process holds is replaced by a file of ours, where we may. Raises OSError:
+    it cannot be opened or locked, or is no file with a single name.
     """
     with as_owner(path.parent):
         return _locked(path, who, mode)
@@ -468,7 +469,7 @@ def _locked(path: Path, who: str, mode: int) -> Lock | LockHolder:
 
 
 def _opened(path: Path, mode: int) -> tuple[int, bool]:
-    """A lock file, made if need be, and whether its text can be written; a file to read can be locked too."""
+    """Return a lock file, made if needed, and whether we can write it; a read-only file can be locked too."""
     try:
         handle, writable = os.open(path, os.O_RDWR | os.O_CREAT | _AS_IT_IS, mode), True
     except OSError as error:
@@ -488,7 +489,7 @@ def _opened(path: Path, mode: int) -> tuple[int, bool]:
 
 
 def _is_left(path: Path) -> bool:
-    """Whether we may not even read the file, and no process holds it as far as the kernel lists them."""
+    """Return whether we may not even read the file, and no process that the kernel lists holds it."""
     try:
         os.close(os.open(path, os.O_RDONLY | _AS_IT_IS))
     except PermissionError:
@@ -514,14 +515,14 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _write(handle: int, text: bytes) -> None:
-    """Who holds it, as far as the disk has room: the lock itself does not need it."""
+    """Write the holder's name, as far as the disk has room: the lock itself does not need it."""
     with suppress(OSError):
         os.ftruncate(handle, 0)
         os.pwrite(handle, text, 0)
 
 
 def _holder(handle: int) -> LockHolder:
-    """The kernel knows best, but not across containers; a killed holder leaves its name in the file."""
+    """Return the holder: the kernel knows best, but not across containers; a killed holder leaves a name."""
     pid, who = _named(handle)
     kernel = _kernel_holder(os.fstat(handle))
     if kernel is None:
@@ -538,10 +539,10 @@ def _named(handle: int) -> tuple[int | Absent, str]:
 
 
 def _kernel_holder(file: os.stat_result) -> int | None:
-    """Who locked a file, from lines such as `1: FLOCK  ADVISORY  WRITE 4242 fe:00:1234 0 EOF`.
+    """Return who locked a file, from lines such as `1: FLOCK ADVISORY WRITE 4242 fe:00:1234 0 EOF`.
 
-    Source: proc_locks(5). Not there: holders outside our pid namespace, and files that show another device
-    than their file system's.
+    Source: proc_locks(5). It lacks holders outside our pid namespace, and files that show another device than
+    their file system's.
     """
     place = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     with suppress(OSError):

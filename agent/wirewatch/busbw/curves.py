@@ -1,8 +1,8 @@
 """Time against size of collectives on healthy machines, from 8 B up: tables with their sources, as data.
 
-Each row stands by that of its printed figures that has more digits: the time of a small message, the busbw
-of one of 64 MiB and more. `busbw.references` takes its points from here where a table is whole. Which
-protocol NCCL took at which size is not in these tables: advice.times.model has the rule.
+Each row follows the printed figure with more digits: the time of a small message, the busbw from 64 MiB on.
+`busbw.references` takes its points from here where a table is whole. These tables do not say which protocol
+NCCL took at which size: advice.times.model has the rule.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from wirewatch.core.probe import (
 from wirewatch.core.topology import WireKind
 
 LARGE = 64 * MIB
-"""From here on a table's busbw has more digits than its time."""
+"""From this size on a table's busbw has more digits than its time."""
 HOPPER = 18 * 26.562e9
 """Bytes per second each way of an H100 or H200 with all its links."""
 H200 = "nccl-tests 2.19.6, NCCL 2.28.9, 8 H200, NVLS off, recorded for this project"
@@ -42,10 +42,10 @@ H200_PROBE = "wirewatch's probe of 2 H200, NVLS off, NCCL 2.28.9, recording h200
 class ReferenceCurve:
     """One table: `sizes` in bytes (nccl-tests' S) with seconds of an operation, out of place where it can be.
 
-    `launch`: `eager`, one by one from the host, or `graph`, many as one CUDA graph, or by launches that take
-    less than the GPUs do. `one_process`: a single process launched on all GPUs, as nccl-tests without MPI
-    does; else each GPU had a process. `wire`: bytes per second of one GPU each way. `nvls`: whether NCCL
-    could take NVLS. `printed`: busbw in bytes per second where the source prints that.
+    `launch`: `eager` is single launches from the host. `graph` is many in one CUDA graph, or launches that
+    take less time than the GPUs do. `one_process`: a single process launched on all GPUs, as nccl-tests
+    without MPI does; else each GPU had a process. `wire`: bytes per second of one GPU each way. `nvls`:
+    whether NCCL could take NVLS. `printed`: busbw in bytes per second where the source prints that.
     """
 
     op: str
@@ -70,7 +70,7 @@ def _table(
     op: str, ranks: int, source: str, us: Sequence[float], gbs: Sequence[float], *, first: int, step: int = 2,
     without: frozenset[int] = frozenset(),
 ) -> ReferenceCurve:  # fmt: skip
-    """A whole table from its smallest size on: microseconds, from 64 MiB on GB/s."""
+    """Make a whole table from its smallest size on: microseconds, from 64 MiB on GB/s."""
     small = [(first * step**place, value * 1e-6) for place, value in enumerate(us)]
     printed = tuple((LARGE * step**place, value * 1e9) for place, value in enumerate(gbs))
     large = [(size, factor(op, ranks) * size / busbw) for size, busbw in printed]
@@ -79,7 +79,7 @@ def _table(
 
 
 def _eight(op: str, us: Sequence[float], gbs: Sequence[float]) -> ReferenceCurve:
-    """Eight H200: from 64 KiB on, each size four times the one before."""
+    """Make a table of eight H200: from 64 KiB on, each size four times the last."""
     return _table(op, 8, H200, us, gbs, first=64 << 10, step=4)
 
 
@@ -97,17 +97,17 @@ def _few(op: str, *us: float) -> ReferenceCurve:
 
 
 def _swept(op: str, launch: str, first: int, *us: float) -> ReferenceCurve:
-    """Two H200, each doubling: medians of three processes.
+    """Make a table of two H200, each doubling: medians of three processes.
 
-    One by one only from where all three agree within 15 %: below that the launch decides, and on the virtual
-    machine it took between 10.6 and 33 us for no reason that could be seen.
+    Eager times start where all three agree within 15 %: below that the launch decides. On the virtual machine
+    it took between 10.6 and 33 us for no visible reason.
     """
     points = tuple((first << place, value * 1e-6) for place, value in enumerate(us))
     return ReferenceCurve(op, 2, points, H200_SWEEP, launch)
 
 
 def _jobs(launch: str, floor: float, *us: float) -> ReferenceCurve:
-    """Four H100, a process for each: one figure from 1 to 64 KiB, and each doubling from there."""
+    """Four H100, a process for each: one time for 1 to 64 KiB, and each doubling from there."""
     flat = tuple((1024 << place, floor * 1e-6) for place in range(7))
     larger = tuple((131072 << place, value * 1e-6) for place, value in enumerate(us))
     return ReferenceCurve(ALL_REDUCE, 4, (*flat, *larger), _H100_JOB, launch, one_process=False)

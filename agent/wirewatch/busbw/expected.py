@@ -1,9 +1,9 @@
-"""Expected busbw: the wire under a group of GPUs, and what NCCL's defaults should reach on it at a size.
+"""Expected busbw: the wire under a group of GPUs, and the busbw of NCCL's defaults on it at a size.
 
-`wire` is how many bytes per second one GPU can send each way when no link is lost, which is known of more
-nodes than what NCCL reaches on it. `choose` is the algorithm that NCCL's tuner takes. `expect` takes the
-share of the wire that it reaches from busbw.references, or from the operator's pins. Without either, the
-least share of the wire that is plausible remains (`PLAUSIBLE`).
+`wire`: bytes per second that one GPU can send each way when no link is lost. It is known of more nodes than
+NCCL's busbw on it. `choose`: the algorithm of NCCL's tuner. `expect` takes the share of the wire that it
+reaches from busbw.references, or from the operator's pins. Without either, the least share of the wire that
+is plausible remains (`PLAUSIBLE`).
 """
 
 from dataclasses import dataclass, replace
@@ -30,17 +30,18 @@ from wirewatch.nccl.settings import NVLS_ENABLE, number
 _NOISE = 0.01
 """Share by which the driver's link rate may differ from the product's without a remark."""
 _WITHIN, _AT_MOST, _LARGE = 0.3, 0.6, 256 * MIB
-"""By what share healthy machines may be below a reference, and up to a size below one without latency."""
+"""Shares by which healthy machines may be below a reference: in general, or up to `_LARGE` without latency.
+"""
 _PINNED = "pinned by the operator"
 _UNASKED = Absent(Why.MISSING, "the operator pinned this size alone")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWire:
-    """What one GPU of a group can send: `rate` in bytes per second each way, `lines` say how it follows.
+    """The sending rate of one GPU of a group: `rate` in bytes per second each way, `lines` derive it.
 
-    `live`: the same by the links alone that are up within the group; of a board without a switch the others
-    may lead to GPUs that this machine does not have.
+    `live`: the rate of the active links within the group alone. On a board without a switch other links may
+    lead to GPUs that this machine does not have.
     """
 
     rate: float
@@ -75,12 +76,12 @@ def wire(conditions: Conditions) -> GroupWire | Absent:
 
 
 def wire_lines(rail: GroupWire | Absent) -> tuple[str, ...]:
-    """How the wire follows, or that it is not known, for people."""
+    """Return the derivation of the wire, or say that it is not known, for people."""
     return (f"the wire is not known: {rail}",) if isinstance(rail, Absent) else rail.lines
 
 
 def pcie_rate(generation: int, lanes: int) -> float | Absent:
-    """Bytes per second each way after line coding: 8b/10b, from generation 3 128b/130b, 242 of 256 for 6."""
+    """Return bytes/s each way after line coding: 8b/10b, from generation 3 128b/130b, 242 of 256 for 6."""
     transfers = next((speed for speed, known in LANE_RATES.items() if known == generation), None)
     if transfers is None or lanes < 1:
         return Absent(Why.MALFORMED, f"not a PCIe link: generation {generation}, {lanes} lanes")
@@ -107,7 +108,7 @@ def expect(conditions: Conditions, op: str, size_bytes: int) -> Expectation | Ab
 
 
 def choose(conditions: Conditions, op: str) -> tuple[str, tuple[str, ...]]:
-    """The algorithm that NCCL's defaults take for large messages, and why where that is not plain."""
+    """Return the algorithm of NCCL's defaults for large messages, and the reason where that is not plain."""
     if op in PAIRWISE:
         return DIRECT, ()
     group, arch = conditions.group, _arch(conditions)
@@ -154,7 +155,7 @@ def _nvlink(conditions: Conditions) -> GroupWire | Absent:
 
 
 def _gpu(conditions: Conditions, place: int) -> GroupWire | Absent:
-    """One GPU's wire: the first line is the product of links and rate, the others are remarks."""
+    """Return one GPU's wire: the first line is the product of links and rate, the others are remarks."""
     group = conditions.group
     gpu, live = group.gpus[place], group.links[place]
     peers = (due_links(g.name, n) for g, n in zip(group.gpus, group.links, strict=True) if g.name == gpu.name)
@@ -181,7 +182,7 @@ def _short(each: float) -> str:
 
 
 def _arch(conditions: Conditions) -> str | Absent:
-    """The architecture of all GPUs; Absent for a mixed group."""
+    """Return the architecture of all GPUs; Absent for a mixed group."""
     found = {architecture(gpu.name) for gpu in conditions.group.gpus}
     names = ", ".join(sorted({gpu.name or "without a name" for gpu in conditions.group.gpus}))
     several = Absent(Why.UNSUPPORTED, f"GPUs of several architectures: {names}")
@@ -204,7 +205,7 @@ def _pinned(rail: GroupWire | Absent, algorithm: str, value: float, size_bytes: 
 def _under(
     conditions: Conditions, rail: GroupWire | Absent, algorithm: str, most: float, op: str, size_bytes: int
 ) -> Expectation:
-    """Below an asymptote that the operator gave, with the reference's latency term where there is one."""
+    """Return the expectation below the operator's asymptote, with a reference's latency term if any."""
     reference = rail if isinstance(rail, Absent) else _reference(conditions, op, algorithm, rail)
     latency = reference if isinstance(reference, Absent) else fitted(reference).latency
     busbw, line = _at(most, latency, factor(op, conditions.group.ranks), size_bytes)
@@ -234,7 +235,7 @@ def _expected(
 def _by_reference(
     conditions: Conditions, op: str, rail: GroupWire, choice: tuple[str, tuple[str, ...]], size_bytes: int
 ) -> Expectation | Absent:
-    """By the chosen algorithm, or by Ring where its line gives more at this size: NCCL's tuner takes that."""
+    """Return the expectation by the chosen algorithm, or by Ring if faster at this size, as NCCL's tuner."""
     ranks, (algorithm, why) = conditions.group.ranks, choice
     reference, other = (_reference(conditions, op, one, rail) for one in (algorithm, RING))
     if isinstance(reference, Absent):
@@ -249,7 +250,7 @@ def _by_reference(
 
 
 def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> tuple[float, str]:
-    """Bus bandwidth at one size below an asymptote, and the line that says so."""
+    """Return the bus bandwidth at one size below an asymptote, and its line for people."""
     if isinstance(latency, Absent):
         return most, f"{size(size_bytes)}: no latency term is known -> {rate(most)} at most"
     busbw = share * size_bytes / (latency + share * size_bytes / most)
@@ -257,7 +258,7 @@ def _at(most: float, latency: float | Absent, share: float, size_bytes: int) -> 
 
 
 def _doubts(ranks: int, rail: GroupWire, reference: Reference, size_bytes: int) -> tuple[str, ...]:
-    """In what the reference differs from the group that is asked about."""
+    """Return the differences between the reference and the group in question."""
     least = reference.points[0][0]
     doubts = (
         (reference.ranks != ranks, f"that is of {reference.ranks} GPUs"),

@@ -54,7 +54,7 @@ FACTORS: Mapping[str, Callable[[int], float]] = {
 CHAINS = frozenset({BROADCAST, REDUCE})
 """Collectives that a ring runs as a chain: its ends send less than the rest."""
 PAIRWISE = frozenset({ALLTOALL, GATHER, SCATTER, SENDRECV})
-"""What NCCL makes of sends and receives (src/enqueue.cc), for which it has no algorithm to choose."""
+"""Primitives that NCCL makes of sends and receives (src/enqueue.cc), with no algorithm to choose."""
 OVERHEADS: Mapping[str, float] = {"SIMPLE": 1.0, "LL": 2.0, "LL128": 128 / 120}
 """Bytes on the wire for each byte of payload: LL sends 4 of 8, LL128 120 of 128."""
 
@@ -79,15 +79,15 @@ class Line:
     bytes_per_second: float
 
     def seconds(self, size_bytes: float) -> float:
-        """The time that the line gives a message, in seconds."""
+        """Return the line's time for a message, in seconds."""
         return self.intercept + size_bytes / self.bytes_per_second
 
 
 def fit(points: Sequence[Point], *, alike: bool = True) -> Line | Absent:
     """Return the line of least squares through the points; Absent where time does not grow with size.
 
-    `alike`: relative errors count, so that small messages count as much as large ones; else each error in
-    seconds times the size, so that the largest messages decide the slope.
+    `alike`: relative errors count, so that small messages count as much as large ones. Otherwise each error
+    in seconds counts times the size, so that the largest messages decide the slope.
     """
     if len({size for size, _ in points}) < 2:  # noqa: PLR2004
         return Absent(Why.MISSING, "a line takes two different sizes")
@@ -121,7 +121,7 @@ class Sent:
 def wire_bytes(
     op: str, algorithm: str, ranks: int, size_bytes: int, protocol: str = "SIMPLE"
 ) -> Sent | Absent:
-    """Return what a GPU sends by an algorithm and protocol of NCCL's log; Absent for NVLS and others."""
+    """Return a GPU's sent bytes by an algorithm and protocol of NCCL's log; Absent for NVLS and others."""
     overhead = OVERHEADS.get(protocol.upper())
     if overhead is None:
         return Absent(Why.UNSUPPORTED, f"not a protocol of NCCL: {protocol}")

@@ -1,9 +1,9 @@
-"""Expected bandwidth between a GPU and the host's memory: the narrowest PCIe link less what packets cost.
+"""Expected bandwidth between a GPU and the host's memory: the narrowest PCIe link less the packets' cost.
 
 A packet costs 12 or 16 bytes of header and 8 of framing, sequence and checksum beside its data (Intel AN 456
-and AN 708; PCI Express base, 2.2 and 3.6). A GPU writes to the host with addresses of 64 bits, and what it
-reads comes in completions. Healthy copies reach 82 to 97 % of that: 26 GB/s of 29 over generation 4, 55.6 of
-58 over 5 (NVIDIA nvbandwidth's own listings), since acknowledgements, credits and the host's memory cost too.
+and AN 708; PCI Express base, 2.2 and 3.6). A GPU writes to the host with addresses of 64 bits, and reads in
+completions. Healthy copies reach 82 to 97 % of that, since acknowledgements, credits and the host's memory
+cost too. NVIDIA nvbandwidth's own listings: 26 GB/s of 29 over generation 4, 55.6 of 58 over 5.
 """
 
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from wirewatch.core.types import Absent
 from wirewatch.core.words import rate
 
 PROVEN = 5
-"""The newest generation of which figures were published."""
+"""The newest generation with published figures."""
 COMPLETION, WRITE = 20, 24
-"""Bytes of a packet beside its data: what a GPU reads, and what it writes."""
+"""Bytes of a packet beside its data, when a GPU reads and when it writes."""
 USUAL_PAYLOAD = 256
-"""Bytes of data in a packet, of most servers, where the configuration space cannot be read."""
+"""Bytes of data in a packet on most servers, where the configuration space cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostExpectation:
-    """Bytes per second to and from the device at most; LOW confidence is for people, not for verdicts."""
+    """Most bytes per second to and from the device; LOW confidence is for people, not for verdicts."""
 
     to_device: float
     from_device: float
@@ -33,7 +33,7 @@ class HostExpectation:
 
 
 def expect_host(path: HostPath, near: bool | None) -> HostExpectation | Absent:  # noqa: FBT001 - of the document
-    """Return what a healthy link carries at most; `near`: whether it was measured from CPUs near the GPU."""
+    """Return the most that a healthy link carries; `near`: whether it was measured from CPUs near the GPU."""
     if path.c2c:
         line = f"chip-to-chip links: {rate(path.c2c)} each way; how much a copy reaches is unproven"
         return HostExpectation(path.c2c, path.c2c, Confidence.LOW, (line,))
@@ -56,12 +56,12 @@ def expect_host(path: HostPath, near: bool | None) -> HostExpectation | Absent: 
 
 
 def is_placed(path: HostPath, near: bool | None) -> bool:  # noqa: FBT001
-    """Tell whether the host's memory lies where it lay in other probes, and as near as that of others."""
+    """Return whether the host's memory lies near the GPU, and so compares with other probes and GPUs."""
     return near is True or (near is None and path.nodes == 1)
 
 
 def _doubts(path: HostPath, near: bool | None, generation: int) -> list[str]:  # noqa: FBT001
-    """Why the figure is no measure of this GPU."""
+    """Return why the figure is no measure of this GPU."""
     found = {
         f"how much a copy reaches over generation {generation} is unproven": generation > PROVEN,
         "a hypervisor shows no real bridges: a narrower link may be on the way": path.hidden,

@@ -1,8 +1,8 @@
 """Expected busbw of GPUs of one node that reach each other over its RDMA ports alone.
 
-Each GPU is then a node of its own to NCCL, and all that leaves the GPUs leaves by the NICs: a GPU's share is
-that of the slowest NIC times the number of NICs, divided by that of GPUs. No reference is needed, and none is
-known: how much of it a healthy node reaches is unproven.
+NCCL then treats each GPU as a node of its own, and all traffic leaves by the NICs. A GPU's share is the rate
+of the slowest NIC times the number of NICs, divided by the number of GPUs. No reference is needed, and none
+is known: it is unproven how much of it a healthy node reaches.
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ from wirewatch.core.words import count, first, rate, size
 from wirewatch.nccl.settings import IB_HCA, IB_OFF, NET, allows_hca, number
 
 LARGE = 256 * MIB
-"""From here on the latency of a message is small beside its time on the wire."""
+"""From this size on the latency of a message is small beside its time on the wire."""
 SOURCE = "rates of the RDMA ports and of their PCIe links, from sysfs"
 _LAYERS = frozenset({"InfiniBand", "Ethernet"})
 _SHOWN = 12
-"""Ports that a line names."""
+"""Most ports that a line names."""
 _NOT_KNOWN = len(Path)
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkShare:
-    """Bytes per second each way of one GPU over the network, and how they follow, for people."""
+    """Bytes per second each way of one GPU over the network, and the derivation for people."""
 
     rate: float
     lines: tuple[str, ...]
@@ -53,7 +53,7 @@ def expect_network(conditions: Conditions, op: str, size_bytes: int) -> Expectat
 
 
 def network_share(conditions: Conditions) -> NetworkShare | Absent:
-    """Return what each GPU can send by the RDMA ports while all do; Absent without a port for NCCL."""
+    """Return each GPU's sending rate by the RDMA ports while all send; Absent without a port for NCCL."""
     ranks, ports = conditions.group.ranks, conditions.network
     if isinstance(ports, Absent):
         return Absent(ports.why, f"no reference: the RDMA ports cannot be listed: {ports.detail}")
@@ -80,10 +80,10 @@ def network_share(conditions: Conditions) -> NetworkShare | Absent:
 
 
 def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str, ...]]:
-    """The ports that NCCL would use, and the others with why not.
+    """Return the ports that NCCL would use, and the others with the reasons.
 
-    For each GPU NCCL takes those that it reaches fastest, and of several the nearest (src/graph/topo.cc,
-    ncclTopoGetLocal). How fast the wire between sockets is, is not known: those beyond it come last.
+    For each GPU NCCL takes the ports with the fastest path, and of several the nearest (src/graph/topo.cc,
+    ncclTopoGetLocal). The speed of the wire between sockets is not known: ports beyond it come last.
     """
     ports = value_or(conditions.network, ())
     allowed = conditions.settings.get(IB_HCA, "")
@@ -102,7 +102,7 @@ def count_ports(conditions: Conditions) -> tuple[tuple[RdmaPort, ...], tuple[str
 
 
 def _sockets(conditions: Conditions) -> str:
-    """Which setting keeps NCCL from the RDMA ports, or lets it use what is not known; empty for none."""
+    """Return the setting that keeps NCCL from the RDMA ports, or names a plugin; empty for none."""
     net = conditions.settings.get(NET, "")
     if number(conditions.settings.get(IB_OFF, "")) != 0:
         return f"no reference: {IB_OFF}={conditions.settings[IB_OFF]} leaves NCCL sockets"
@@ -114,7 +114,7 @@ def _sockets(conditions: Conditions) -> str:
 
 
 def _barred(one: RdmaPort, allowed: str) -> str:
-    """Why NCCL does not use a port, empty where it may."""
+    """Return why NCCL does not use a port, empty where it may."""
     if one.state not in ACTIVE:
         return one.state or "its state is not known"
     if one.layer not in _LAYERS:
@@ -127,7 +127,7 @@ def _barred(one: RdmaPort, allowed: str) -> str:
 
 
 def _order(one: RdmaPort, gpu: int, pcie: Pcie | Absent) -> tuple[bool, float, int]:
-    """To NCCL host bridges of one NUMA node are as near as one bridge."""
+    """Return the key of NCCL's order: host bridges of one NUMA node are as near as one bridge."""
     name = one.paths[gpu] if gpu < len(one.paths) else ""
     path = Path.PHB if name == Path.NODE.name else Path[name] if name else _NOT_KNOWN
     slots = [known[0] for known in (_slot_rate(pcie), _slot_rate(one.pcie)) if known is not None]
@@ -135,7 +135,7 @@ def _order(one: RdmaPort, gpu: int, pcie: Pcie | Absent) -> tuple[bool, float, i
 
 
 def _card(ports: Sequence[RdmaPort]) -> tuple[float, tuple[str, ...]]:
-    """Bytes per second of a NIC with its ports, and how that follows."""
+    """Return bytes per second of a NIC with its ports, and the derivation."""
     lines = sum(map(_rate, ports))
     several = f"{len(ports)} ports of " if len(ports) > 1 else ""
     one = ports[0]

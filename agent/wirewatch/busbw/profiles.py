@@ -1,13 +1,13 @@
-"""Networks between nodes: what each carries, how long it takes to begin, and what healthy public runs gave.
+"""Networks between nodes: their rates, their latencies, and the results of healthy public runs.
 
 A profile is of one kind of node. The time between such nodes follows from it:
 
     seconds = latency x growth x (1 + ramp x sqrt(size)) + factor x size / plateau
 
-`plateau` is a share of what a node's NICs carry, and no more than one node reaches alone. Of two nodes, each
-sends half as much by trees as by a ring, so that busbw may be twice what the NICs carry (NVIDIA/nccl#209).
+`plateau` is a share of the rate of a node's NICs, and no more than one node reaches alone. Of two nodes, each
+sends half as much by trees as by a ring, so that busbw may be twice the NICs' rate (NVIDIA/nccl#209).
 `growth` is a quarter of the latency more for each doubling of the nodes. Where a profile has a table, the
-time is bent to it. Rates are those of public product pages of the providers.
+time is bent to it. Rates are from public product pages of the providers.
 """
 
 import bisect
@@ -41,31 +41,31 @@ LATENCY: Mapping[NetworkKind, float] = {
     NetworkKind.INFINIBAND: 40e-6, NetworkKind.ROCE: 44e-6, NetworkKind.EFA: 77e-6, NetworkKind.TCPXO: 123e-6,
     NetworkKind.SOCKETS: 90e-6, NetworkKind.NVLINK: 45e-6,
 }  # fmt: skip
-"""Seconds of the smallest all_reduce of two nodes: 36 to 48 us over InfiniBand and RoCE (2 x 8 H200, A100,
-H20), two p5, two A3 Mega, 88 to 97 us over sockets (NVIDIA/nccl#246). Of TCPX none was found."""
+"""Seconds of the smallest all_reduce of two nodes. Over InfiniBand and RoCE: 36 to 48 us (2 x 8 H200, A100,
+H20). Also two p5 and two A3 Mega. Over sockets: 88 to 97 us (NVIDIA/nccl#246). Of TCPX none was found."""
 _RAMP = 5e-4
-"""By what share of the latency the time grows with the root of the bytes: pieces of a message fill a pipeline
-one after another. Two p5 and two nodes of H200 and A100 within a fifth."""
+"""Share of the latency by which the time grows with the root of the bytes: pieces of a message fill a
+pipeline in sequence. Two p5 and two nodes of H200 and A100 within a fifth."""
 _FULL = 16 * MIB
-"""From here on the pipeline is full."""
+"""From this size on the pipeline is full."""
 _GROWTH = 0.25
 _SOCKETS = 0.5
 """Share that a ring reaches over TCP: two A3 Mega gave 23.7 GB/s over one NIC of 200 Gb/s, by trees."""
 SURE, VAGUE = 0.3, 0.6
-"""By what share healthy nodes may be off: of a table or large messages, and of what is hardly known."""
+"""Shares by which healthy nodes may be off: with a table or large messages, and with little data."""
 _LARGE, _SOME, _MIDDLE = 64 * MIB, 4 * MIB, 0.4
 _LARGEST = 256 * MIB
-"""From here on a message is long enough for NCCL's last choice: before, public runs jump by half."""
+"""From this size on NCCL has made its last choice: below it, public runs jump by half."""
 _TWICE = 2.0
 _ADDING = frozenset({NetworkKind.INFINIBAND, NetworkKind.NVLINK})
 """Networks whose switches may add up (SHARP)."""
 _BOARD, _DOMAIN = 8, 72
-"""GPUs of a whole node, among which its NICs are shared, and of a whole NVLink domain."""
+"""GPUs of a whole node, which share its NICs, and of a whole NVLink domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkTable:
-    """One healthy public run: sizes in bytes with seconds of an operation on so many nodes."""
+    """One healthy public run: sizes in bytes with seconds of an operation on a number of nodes."""
 
     op: str
     nodes: int
@@ -76,12 +76,11 @@ class NetworkTable:
 
 @dataclass(frozen=True, slots=True)
 class NetworkProfile:
-    """The network of one kind of node: so many `nics` of `nic_rate` bytes per second each way.
+    """The network of one kind of node: a number of `nics` of `nic_rate` bytes per second each way.
 
-    `gpus`: products that such nodes have, as a pattern; empty for any. `share`: of the NICs' rate that a ring
-    reaches. `pair`: how many times that two nodes reach by trees, 0 for what follows from the GPUs.
-    `older`: what healthy nodes reached with software of which nothing in a table tells, None where that makes
-    no difference.
+    `gpus`: products that such nodes have, as a pattern; empty for any. `share`: part of the NICs' rate that a
+    ring reaches. `pair`: factor of it that two nodes reach by trees, 0 for the factor that follows from the
+    GPUs. `older`: the network with older software, which no table reveals; None where it makes no difference.
     """
 
     name: str
@@ -110,7 +109,7 @@ class NetworkProfile:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Where a collective runs: `gpus` of each of `nodes`, and their architecture.
+    """The GPUs of a collective: `gpus` of each of `nodes`, and their architecture.
 
     `inside`: busbw of large messages that one node reaches alone, in bytes per second, infinite where that is
     not known. `trees`: whether NCCL may take another algorithm than Ring.
@@ -124,7 +123,7 @@ class NodeGroup:
 
     @property
     def ranks(self) -> int:
-        """All of them."""
+        """The number of all ranks."""
         return self.nodes * self.gpus
 
 
@@ -209,7 +208,7 @@ PROFILES: tuple[NetworkProfile, ...] = (
 
 
 def plain(kind: NetworkKind, nics: int, nic_rate: float) -> NetworkProfile:
-    """The profile of a network of which its NICs alone are known."""
+    """Return the profile of a network of which only the NICs are known."""
     name = f"{nics}x{nic_rate / GBIT:.0f}G"
     tables = (_ROCE,) if kind is NetworkKind.ROCE and nics * nic_rate == 8 * 400 * GBIT else ()
     share = _SOCKETS if kind is NetworkKind.SOCKETS else 0.93
@@ -222,14 +221,14 @@ def of_gpus(product: str) -> tuple[NetworkProfile, ...]:
 
 
 def most_between(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
-    """The busbw that no run exceeds, in bytes per second: what must leave or reach a node by its NICs."""
+    """Return the busbw that no run exceeds, in bytes per second, by the traffic over a node's NICs."""
     return factor(op, group.ranks) / _crossing(profile, op, group) * profile.rate
 
 
 def _crossing(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
-    """The least share of a message that must cross the NICs of a node, in the direction that has more.
+    """Return the least share of a message that must cross the NICs of a node, in the direction that has more.
 
-    GPUs of one node reduce among themselves, and one of them passes on what all need. A ring of all_reduce
+    GPUs of one node reduce among themselves, and one of them passes on the result. A ring of all_reduce
     cannot, and a switch that adds up takes each message once. An alltoall has a message for each GPU.
     """
     elsewhere = (group.nodes - 1) / group.nodes
@@ -247,7 +246,7 @@ def _crossing(profile: NetworkProfile, op: str, group: NodeGroup) -> float:
 def expect_between(
     profile: NetworkProfile, op: str, group: NodeGroup, size_bytes: int
 ) -> Expectation | Absent:
-    """The busbw to expect between nodes; Absent for a root alone, and where small messages are not known."""
+    """Return the busbw to expect between nodes; Absent for a root alone, and for unknown small messages."""
     if op not in FACTORS or op in {GATHER, SCATTER}:
         return Absent(Why.UNSUPPORTED, f"nothing is known to expect of {op} between nodes")
     if profile.kind is NetworkKind.NVLINK and group.ranks > _DOMAIN:
@@ -278,9 +277,9 @@ def expect_between(
 
 
 def _within(op: str, size_bytes: int) -> float:
-    """The share by which a run may be off where no table is of its nodes.
+    """Return the share by which a run may be off where no table is of its nodes.
 
-    Of alltoall and sendrecv healthy nodes reach 46 to 97 %, by the channels and queue pairs that they have.
+    Healthy nodes reach 46 to 97 % in alltoall and sendrecv, by their channels and queue pairs.
     """
     if op in {ALLTOALL, SENDRECV}:
         return VAGUE
@@ -290,7 +289,7 @@ def _within(op: str, size_bytes: int) -> float:
 
 
 def begins(latency: float, nodes: int) -> float:
-    """Seconds of the smallest all_reduce of so many nodes, where two of them take `latency`."""
+    """Return seconds of the smallest all_reduce of a number of nodes, where two of them take `latency`."""
     return latency * (1 + _GROWTH * max(0.0, math.log2(nodes / 2)))
 
 

@@ -1,22 +1,22 @@
-"""What share of the wire NCCL's algorithms reach on healthy machines: figures with their sources, as data.
+"""Shares of the wire that NCCL's algorithms reach on healthy machines: figures with their sources, as data.
 
-A reference is bus bandwidths at a few sizes, out of place, by nccl-tests. From two sizes and more follow an
-efficiency and a latency term (seconds = latency + factor * size / (efficiency * wire), as
-busbw.formulas.fit); from one size an efficiency only, which smaller messages fall short of. A line is
-trusted from its smallest size on. Below that, down to `LEAST_BYTES`, NCCL changes protocol and the line is
-off by up to a fifth, B200's by a third, mostly low; still smaller messages measure latency. Beyond its
-largest size a line may be 7 % low, NVLS 9 %.
+A reference is bus bandwidths at a few sizes, out of place, by nccl-tests. Two or more sizes give an
+efficiency and a latency term: seconds = latency + factor * size / (efficiency * wire), as in
+busbw.formulas.fit. One size gives an efficiency only, which smaller messages fall short of. A line is trusted
+from its smallest size on. Below that, down to `LEAST_BYTES`, NCCL changes protocol. There the line is off by
+up to a fifth, B200's by a third, mostly low; still smaller messages measure latency. Beyond its largest size
+a line may be 7 % low, NVLS 9 %.
 
 Looked for in public and not found, 2026-11: all_gather and reduce_scatter of A100, of a mesh, of a bridge and
 over PCIe; two B200 or GB200; B300 but for its peak; H200 NVL; A800. There the node's own history and the wire
-judge (probe.bandwidth). sendrecv of 8 H200 was recorded (81 GB/s at 64 MiB, 304 at 256 MiB, 360 at 1 GiB) and
+judge (probe.bandwidth). sendrecv of 8 H200 was recorded: 81 GB/s at 64 MiB, 304 at 256 MiB, 360 at 1 GiB. It
 has no reference: between 4 and 64 MiB it is so far from any line that healthy nodes would look slow.
 
-Which algorithm: NCCL's tuner (src/graph/tuning.cc and search.cc, 2.28 to 2.30, large messages). On Hopper it
-takes Ring with 2 to 5 GPUs on NVSwitch and NVLS from 6 (seen with 2, 4 and 6: waynehacking8/nccl-collectives-
-bench), on Blackwell NVLS with 8. For all_gather and reduce_scatter it holds NVLS for half as fast as Ring
-(208 against 411 GB/s with 8 H100; 177 against 432 in the log of 6) and takes Ring, unless the caller
-registers buffers and asks for NCCL_CTA_POLICY=EFFICIENCY.
+The algorithm is that of NCCL's tuner (src/graph/tuning.cc and search.cc, 2.28 to 2.30, large messages). On
+Hopper it takes Ring with 2 to 5 GPUs on NVSwitch and NVLS from 6. Source: seen with 2, 4 and 6,
+waynehacking8/nccl-collectives-bench. On Blackwell it takes NVLS with 8. For all_gather and reduce_scatter it
+rates NVLS half as fast as Ring (208 against 411 GB/s with 8 H100, 177 against 432 in the log of 6). It takes
+Ring, unless the caller registers buffers and asks for NCCL_CTA_POLICY=EFFICIENCY.
 """
 
 import re
@@ -57,7 +57,7 @@ class Reference:
 
     A figure without a size in its source stands at 8 GiB, and `source` says so.
 
-    `fits`: fewest and most ranks that it is for. `architecture` empty: any. `paths`: PCI paths it is for.
+    `fits`: fewest and most ranks for which it holds. `architecture` empty: any. `paths`: its PCI paths.
     """
 
     kind: WireKind
@@ -132,7 +132,7 @@ _AZURE = "Azure/azurehpc-health-checks asks at least this"
 
 
 def _table(*gbs: float, first: int = 64 * MIB) -> tuple[tuple[int, float], ...]:
-    """Bus bandwidths in GB/s at `first` bytes, and at four times the size each further."""
+    """Return bus bandwidths in GB/s at `first` bytes, and at four times the size each further."""
     return tuple((first * 4**i, value * 1e9) for i, value in enumerate(gbs))
 
 
@@ -161,7 +161,7 @@ def _switch(op: str, ranks: int, fits: tuple[int, int], algorithm: str = RING) -
 
 
 def _two(op: str, *busbw: float) -> Reference:
-    """Two H200, at the sizes of the default plan: beyond them time bends too far for one line."""
+    """Make a reference of two H200, at the default plan's sizes: beyond them the line no longer fits."""
     points, kind = _points(*zip((64, 256, 512), busbw, strict=True)), WireKind.SWITCH
     return Reference(kind, RING, op, "Hopper", 2, (2, 2), HOPPER, points, Confidence.MEASURED, _H200_2)
 
@@ -274,7 +274,7 @@ REFERENCES: tuple[Reference, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ReferenceQuery:
-    """What to find a reference for: `wire` in bytes per second; `path` Absent: the places are not known."""
+    """The query for a reference: `wire` in bytes per second; `path` Absent: the places are not known."""
 
     kind: WireKind
     algorithm: str
@@ -297,7 +297,7 @@ def find(wanted: ReferenceQuery) -> Reference | Absent:
 
 
 def same_wire(reference: Reference, wire: float) -> bool:
-    """Whether a reference was measured on a wire of this rate, in bytes per second."""
+    """Return whether a reference was measured on a wire of this rate, in bytes per second."""
     return _apart(reference, wire) == 0.0
 
 
@@ -311,6 +311,6 @@ def _fits(reference: Reference, wanted: ReferenceQuery) -> bool:
 
 
 def _apart(reference: Reference, wire: float) -> float:
-    """By what share the reference's wire differs from this one; 0 for the same wire."""
+    """Return the share by which the reference's wire differs from this wire; 0 for the same wire."""
     share = abs(reference.wire - wire) / wire
     return 0.0 if share < SAME_WIRE else share

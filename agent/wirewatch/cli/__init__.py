@@ -57,7 +57,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PACKAGES = "wirewatch.commands"
 """The group of entry points by which other packages add commands: each names a table like `COMMANDS`."""
 QUIET = frozenset({"check"})
-"""Commands that set up logging and garbage collection themselves, if at all: most end before it pays."""
+"""Commands that set up logging and garbage collection themselves, if at all: most end too soon to need it."""
 
 
 def added() -> Mapping[str, Listed]:
@@ -118,7 +118,7 @@ def run(arguments: Sequence[str], began: float | None = None) -> int:
 
 
 def _words(error: click.ClickException) -> str:
-    """A refusal; one of a value begins with its option, not with click's `Invalid value for '--size'`."""
+    """Return a refusal; for a wrong value it begins with the option, not `Invalid value for '--size'`."""
     given = getattr(error, "param", None)
     if given is None or isinstance(error, click.MissingParameter):
         return error.format_message()

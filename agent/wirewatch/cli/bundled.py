@@ -1,4 +1,4 @@
-"""`wirewatch demo recordings` and `wirewatch demo overlays`: what comes with wirewatch to try things on."""
+"""`wirewatch demo recordings` and `wirewatch demo overlays`: bundled examples for trials."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ def overlays(*, words: Sequence[str], as_json: bool) -> None:
 
 
 def _under_list(command: click.Command, name: str) -> CommandGroup:
-    """Return the group of a name of before, in which `list` is this command."""
+    """Return the group of a former name, in which `list` is this command."""
     return CommandGroup(name=name, help=command.help, commands={"list": command}, alone="list")
 
 

@@ -1,4 +1,4 @@
-"""`wirewatch completion`: what makes a shell complete commands, options, recordings and faults."""
+"""`wirewatch completion`: a script that makes a shell complete commands, options, recordings and faults."""
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -31,7 +31,7 @@ def completion(context: click.Context, *, shell: str) -> None:
 
 
 def recording_names(_context: click.Context, _option: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Bundled recordings that begin so, or else folders."""
+    """Return bundled recordings that begin with the text, or else folders."""
     from wirewatch.hw.recording import bundled_names
 
     found = [CompletionItem(name) for name in bundled_names() if name.startswith(begun)]
@@ -39,7 +39,7 @@ def recording_names(_context: click.Context, _option: click.Parameter, begun: st
 
 
 def overlay_names(_context: click.Context, _option: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Bundled faults that begin so, with their sentences, or else files."""
+    """Return bundled faults that begin with the text, with their sentences, or else files."""
     from wirewatch.hw.overlay import bundled_overlays, load_overlay
 
     names = [name for name in bundled_overlays() if name.startswith(begun)]

@@ -1,4 +1,4 @@
-"""`wirewatch config`: whether a configuration can be used, and what holds with it."""
+"""`wirewatch config`: whether a configuration can be used, and its values."""
 
 import json
 import math
@@ -30,7 +30,7 @@ from wirewatch.server.sockets import default_path
 from wirewatch.statefolder import StateError, state_directory
 
 COLUMN = 56
-"""Characters before the remark of where a value comes from, where the value is not longer."""
+"""Characters before the remark on a value's source, where the value is not longer."""
 EXPERT = (
     "policy.*", "collectors.*.*interval", "collectors.*.deadline", "collectors.*.ask", "collectors.*.idle",
     "collectors.*.refused_seconds", "*.interval", "*.deadline", "kubernetes.condition_*",
@@ -39,12 +39,12 @@ EXPERT = (
     "probe.bandwidth", "probe.latency_sizes", "probe.copies", "probe.micro", "probe.host_links",
     "probe.unseen_bytes", "probe.free_bytes", "probe.ranks",
 )  # fmt: skip
-"""Patterns of keys by which experts tune how something is measured or judged."""
+"""Patterns of keys with which experts tune measurements and judgements."""
 FOR_ALL = (
     "policy.verdict.fail_on", "policy.verdict.require_fresh_probe", "policy.verdict.longest_suppression",
     "policy.gpudirect.judge_iommu", "policy.*.error_limits*",
 )  # fmt: skip
-"""Patterns of keys that are for everybody, although a pattern of experts has them."""
+"""Patterns of keys for everybody that a pattern of experts includes."""
 Key = tuple[str, ...]
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _FILE = click.Path(path_type=Path)
@@ -129,7 +129,7 @@ def show(
 
 
 def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> Iterator[tuple[Key, ConfigValue]]:
-    """Return each value that holds, by key; `given`: those of options. ConfigError for an unusable file."""
+    """Return each value in force, by key; `given`: values of options. ConfigError for an unusable file."""
     loaded, _ = load(file, discover())
     lines = _lines(file) if file else {}
     around = dict(_found_out(loaded))
@@ -150,17 +150,17 @@ def effective(file: Path | None, given: Mapping[str, tuple[str, Any]]) -> Iterat
 
 
 def _line_of(path: Key, lines: Mapping[Key, int]) -> int | None:
-    """The line of a value, or of the table in which its file sets it."""
+    """Return the line of a value, or of the table in which its file sets it."""
     if path in lines:
         return lines[path]
     return next((line for key, line in lines.items() if key == path[: len(key)]), None)
 
 
 def _found_out(config: Config) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Values that are found out where the file says nothing, each with the variable that gives it, or ""."""
+    """Yield values that are found out where the file says nothing, each with its variable, or ""."""
 
     def giving(value: str, *variables: str) -> str:
-        """The first variable that is in the value."""
+        """Return the first variable that is in the value."""
         known = ((name, os.environ.get(name, "").partition(":")[0]) for name in variables)
         return next((name for name, text in known if text and value.startswith(text)), "")
 
@@ -180,7 +180,7 @@ def _found_out(config: Config) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _read_all(file: Path) -> None:
-    """Read the configuration and what it names; raises Unusable where something of it cannot be used."""
+    """Read the configuration and the files that it names; raises Unusable where any part cannot be used."""
     loaded, _ = load(file, discover())
     address(loaded.listen.address)
     if loaded.listen.web_config:
@@ -190,7 +190,7 @@ def _read_all(file: Path) -> None:
 
 
 def _faults(file: Path, error: Exception) -> Iterator[str]:
-    """A line for each fault, with the line of the file where it stands if that is known."""
+    """Yield a line for each fault, with the line of the file if that is known."""
     problems = error.problems if isinstance(error, ConfigError) else ()
     if not problems:
         yield str(error)
@@ -202,13 +202,13 @@ def _faults(file: Path, error: Exception) -> Iterator[str]:
 
 
 def _place(path: Key, lines: Mapping[Key, int]) -> int:
-    """The line of a key, of what it is in, or of what is in it; 0 where it is in none."""
+    """Return the line of a key, of its table, or of a key in it; 0 where the file has none."""
     inside = (line for key, line in lines.items() if key[: len(path)] == path)
     return _line_of(path, lines) or next(inside, 0)
 
 
 def is_expert(key: str) -> bool:
-    """Whether a dotted key is one by which experts tune; it is left out where nobody asks for all."""
+    """Return whether only experts tune a dotted key; such a key is left out unless somebody asks for all."""
     return any(fnmatch(key, one) for one in EXPERT) and not any(fnmatch(key, one) for one in FOR_ALL)
 
 
@@ -217,7 +217,7 @@ def _left_out(one: ConfigValue) -> bool:
 
 
 def written(kind: Any, value: Any) -> Any:
-    """Return a value as people write it, by its type: `10m` for 600 seconds, `64MiB` for as many bytes."""
+    """Return a value in its readable form, by its type: `10m` for 600 seconds, `64MiB` for as many bytes."""
     for one in getattr(kind, "__metadata__", ()):
         if isinstance(one, Amount) and isinstance(value, int | float) and math.isfinite(value):
             return one.write(value)
@@ -247,7 +247,7 @@ def _toml(values: Mapping[Key, ConfigValue]) -> Iterator[str]:
 
 
 def leaves(data: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """Every value of nested tables with its key; an empty table is a value."""
+    """Yield every value of nested tables with its key; an empty table is a value."""
     for name, value in data.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, (*path, name))
@@ -256,17 +256,17 @@ def leaves(data: Mapping[str, Any], path: Key = ()) -> Iterator[tuple[Key, Any]]
 
 
 def _lines(file: Path) -> dict[Key, int]:
-    """The line of each key of a file, by its name of today."""
+    """Return the line of each key of a file, by its present name."""
     found = key_lines(utf8(file.read_bytes()))
     now = {tuple(old.split(".")): tuple(new.split(".")) for old, new in RENAMED.items()}
     return {now.get(key, key): line for key, line in found.items()}
 
 
 def key_lines(text: str) -> dict[Key, int]:
-    """The line, from 1, in which each key of a TOML file is set; ValueError for a text that is no TOML.
+    """Return the line, from 1, in which each key of a TOML file is set; ValueError for any other text.
 
-    Whatever is new once a line more is read stands there, or began after the last line at which the file
-    could have ended. So no grammar is needed but that of tomllib.
+    A key that a further line adds stands in that line, or began after the last line at which the file could
+    have ended. So tomllib's grammar is enough.
     """
     tomllib.loads(text)
     found: dict[Key, int] = {}

@@ -1,4 +1,4 @@
-"""`wirewatch demo`: the daemon on a recorded node with a fault, in seconds, and what to type meanwhile."""
+"""`wirewatch demo`: the daemon on a recorded node with a fault, in seconds, and commands to type."""
 
 import os
 import shutil
@@ -34,9 +34,9 @@ LISTEN = "127.0.0.1:9410"
 LEAD = 3.0
 """Seconds for which the node is well before the fault begins."""
 AGAIN = 0.2
-"""Seconds between two looks at the verdict."""
+"""Seconds between two checks of the verdict."""
 ENOUGH = 12.0
-"""Seconds from the first polls on after which the next commands are printed, whatever is found."""
+"""Seconds from the first polls until the next commands are printed, whatever is found."""
 MARGIN, LEAST = " " * 18, 40
 """The mark before text in a line, and the least characters of text in a line."""
 NEXT = (
@@ -49,7 +49,7 @@ NEXT = (
 )
 """Commands to type into another terminal."""
 NOT_LIVE = ("top --once", "GPUs, jobs and findings")
-"""What the last of them is where the package of the live view is not installed."""
+"""Replaces the last command where the package of the live view is not installed."""
 
 
 @click.group(cls=CommandGroup, alone="run", commands=[overlays, recordings])
@@ -116,7 +116,7 @@ def demo_folder() -> Iterator[str]:
 
 @contextmanager
 def private_folder(folder: Path) -> Iterator[None]:
-    """Make a folder of this user alone, or raise ListenError; it goes with its sockets at the end."""
+    """Make a folder of this user alone, or raise ListenError; it is removed with its sockets at the end."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         told = folder.lstat()
@@ -145,7 +145,7 @@ class DemoReport:
         self._shown: dict[tuple[str, Subject], str] = {}
 
     def begin(self) -> None:
-        """Say what is shown."""
+        """Print the subject of the demo."""
         fault = f"fault {self._overlay.name}: {self._overlay.about}" if self._overlay else "nothing is wrong"
         text = printable(f"A recorded node of eight H200, not this machine; {fault}.")
         self._say("\n".join((*textwrap.wrap(text, terminal_width(), break_on_hyphens=False), "")))
@@ -155,7 +155,7 @@ class DemoReport:
         self._url = url
 
     async def run(self, source: "ReportSource") -> None:
-        """Print what changes, and once what to do next, until cancelled."""
+        """Print changes, and once the next commands, until cancelled."""
         import asyncio
 
         from wirewatch.documents.judged import jobs as known_jobs
@@ -199,7 +199,7 @@ class DemoReport:
         self._say(head + f"\n{MARGIN}".join(wrapped))
 
     def _is_over(self, document: "HealthDocument") -> bool:
-        """Whether the fault has come to its verdict, as its file says; without one, the first polls."""
+        """Return whether the fault has come to the verdict in its file; True without a fault."""
         if self._overlay is None:
             return True
         found = {(one.rule, one.health) for one in (*document.findings, *document.aside)}
@@ -229,7 +229,7 @@ def own_name(called: str) -> str:
 
 
 def fault_names(width: int) -> Sequence[str]:
-    """The names of the bundled faults, in as many lines as they take."""
+    """Return the names of the bundled faults, wrapped into lines."""
     from wirewatch.hw.overlay import bundled_overlays
 
     text = "  ".join(bundled_overlays())

@@ -1,4 +1,4 @@
-"""`wirewatch findings`: what is wrong with the node, an operator's orders about it, and texts for tickets."""
+"""`wirewatch findings`: the node's faults, an operator's orders about them, and texts for tickets."""
 
 import json
 import textwrap
@@ -177,7 +177,7 @@ def unsuppress(*, finding: str, config: Path | None, socket: str | None, why: st
 
 
 def listing(document: Mapping[str, Any]) -> str:
-    """Return the text of a document `wirewatch.findings/1`: what was ordered, the health, each finding."""
+    """Return the text of a document `wirewatch.findings/1`: the order's effect, the health, each finding."""
     document = harmless(document)
     return _rendered("findings.j2", document=document, answer=_answer(document))
 
@@ -200,7 +200,7 @@ def _short(one: Mapping[str, Any]) -> str:
 
 
 def _answer(document: Mapping[str, Any]) -> str:
-    """The node in one line: the worst finding that counts, and the command that has all about it."""
+    """Return the node in one line: the worst finding that counts, and the command that shows it in full."""
     counting = [one for one in document["findings"] if one["stage"] not in NOT_COUNTED]
     worst = max(counting, key=lambda one: HEALTHS[one["health"]], default=None)
     verdict, host = f"{document['health'].upper()}, {_ready(document)}", document.get("host", "")
@@ -240,7 +240,7 @@ def amount(value: float, unit: str) -> str:
 def _order(
     config: Path | None, socket: str | None, finding: str, what: str, said: Mapping[str, Any], by: str | None
 ) -> None:
-    """Give an order about a finding; prints what it did, and all findings after it."""
+    """Give an order about a finding; prints its effect, and all findings after it."""
     _must_be_id(finding)
     said = {**said, "order": what, "by": by or user()}
     click.echo(listing(order(control_socket(socket, config), f"/findings/{finding}", said)))
@@ -316,7 +316,7 @@ def _name(one: Mapping[str, Any]) -> str:
 
 
 def _row(one: Mapping[str, Any]) -> Sequence[str]:
-    """The row of a number that has peers."""
+    """Return the row of a number that has peers."""
     peers, unit = one["peers"], one["unit"]
     mine = "(none named)" if one["value"] is None else amount(one["value"], unit)
     values = (amount(peers[name], unit) for name in ("min", "median", "max"))
@@ -325,7 +325,7 @@ def _row(one: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The first and the last column aligned to the left, numbers to the right."""
+    """Return lines with the first and last column aligned to the left, and numbers to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         cells = (

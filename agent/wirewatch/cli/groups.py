@@ -1,4 +1,4 @@
-"""Groups of commands with help that is whole, examples, and the nearest names."""
+"""Groups of commands with complete help, examples, and the nearest names."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 class Listed(NamedTuple):
     """A command in the table of a group: `module:attribute`, and its sentence in the list of commands.
 
-    `hidden`: it works, and no list has it.
+    `hidden`: it works, but no list shows it.
     """
 
     where: str
@@ -24,7 +24,8 @@ class Listed(NamedTuple):
 class CommandGroup(click.Group):
     """A group whose list of commands is never cut off. Alone it answers as `alone` does, else with its help.
 
-    A hidden command `alone` is the group itself: it takes the words that name no command, and has its help.
+    A hidden command `alone` is the group itself: it takes words that name no command, and shows the group's
+    help.
     """
 
     def __init__(self, *, alone: str = "", **kwargs: Any) -> None:
@@ -32,12 +33,12 @@ class CommandGroup(click.Group):
         self._alone = alone
 
     def itself(self) -> click.Command | None:
-        """The command that the group is where no other is named, if no list has it."""
+        """Return the command that stands for the group where no other is named, if no list has it."""
         command = self.commands.get(self._alone)
         return command if command is not None and command.hidden else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; without a command it answers, or prints the help and ends well."""
+        """Parse as click does; without a command answer as `alone`, or print the help and exit with 0."""
         first = args[0] if args else ""
         named = first in self.commands or first in ctx.help_option_names or ctx.resilient_parsing
         if self._alone and not named and (not first or first.startswith("-") or self.itself()):
@@ -51,7 +52,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is named; else an error with the nearest names, or where to read all of them."""
+        """Return the named command; else raise an error with the nearest names, or where to read all."""
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:
@@ -66,7 +67,7 @@ class CommandGroup(click.Group):
         return [name for name in super().list_commands(ctx) if not self.commands[name].hidden]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help of a group, or of the command that it is itself, with the list of commands."""
+        """Write the help of a group, or of the command that stands for it, with the list of commands."""
         command = self.itself()
         if command is None:
             super().format_help(ctx, formatter)
@@ -86,12 +87,12 @@ class CommandGroup(click.Group):
                 formatter.write_dl(rows)
 
     def sentence(self, ctx: click.Context, name: str) -> str:
-        """Return the sentence that says what a command does."""
+        """Return the sentence that describes a command."""
         command = self.get_command(ctx, name)
         return "" if command is None else whole_sentence(command)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands that begin so, with their sentences; no command is imported for that."""
+        """Return commands that begin with the text, with their sentences; no command is imported for that."""
         found = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=self.sentence(ctx, name)) for name in found]
         itself = self.itself()
@@ -138,14 +139,14 @@ class LazyGroup(CommandGroup):
 
 
 class RenamingCommand(click.Command):
-    """A command that also reads the names which its options had before, with a line that says so."""
+    """A command that also reads its options' former names, with a line that says so."""
 
     def __init__(self, *, renamed: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._renamed = renamed
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with the names of today."""
+        """Parse as click does, with the present names."""
         end = args.index("--") if "--" in args else len(args)
         return super().parse_args(ctx, [*map(self._today, args[:end]), *args[end:]])
 
@@ -164,7 +165,7 @@ def whole_sentence(command: click.Command) -> str:
 
 
 def is_terminal(stream: "IO[str] | None") -> bool:
-    """Whether a person looks at an output; one that was closed before the start is None."""
+    """Return whether a person looks at an output; None is an output that was closed before the start."""
     return stream is not None and stream.isatty()
 
 

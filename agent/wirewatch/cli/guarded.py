@@ -14,7 +14,7 @@ Port = tuple[socket.socket, PortGuard]
 
 
 def guard(listen: Listen, instead: str | None, web_config: str | None, stack: ExitStack) -> Port:
-    """The listening port and what guards it; `instead` and `web_config` override the configuration.
+    """Return the listening port and its guard; `instead` and `web_config` override the configuration.
 
     Raises ListenError: the address cannot be listened on. Raises WebConfigError: the web configuration cannot
     be used.

@@ -1,4 +1,4 @@
-"""The ports that a command works with: those of this machine, or of a recording."""
+"""The ports of a command: of this machine, or of a recording."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ from wirewatch.statefolder import StateError, StateFolder, open_state_for_comman
 
 
 def own_state(config: Config, lost: str = "no lock is respected") -> StateFolder | None:
-    """The state folder, for a probe's lock; None with a message that says what is `lost` without it."""
+    """Return the state folder, for a probe's lock; None with a message that names the `lost` function."""
     try:
         return open_state_for_command(state_directory(config.state.directory))
     except StateError as error:
@@ -64,7 +64,7 @@ def live(
 
 
 def remote_prober(config: Config, hardware: Hardware) -> RemoteProber | None:
-    """The prober that the configuration names; None when this process starts its workers itself."""
+    """Return the prober that the configuration names; None when this process starts its workers itself."""
     path = config.probe.prober
     return RemoteProber(path, hardware.clock, live=hardware.source == "live") if path else None
 
@@ -99,7 +99,7 @@ def replayed(
 
 @dataclass(frozen=True, slots=True)
 class PlayedPorts:
-    """The ports of a recording whose time `clock` counts; nothing new begins after `steady` seconds of it."""
+    """The ports of a recording whose time `clock` counts; after `steady` seconds nothing new begins."""
 
     hardware: Hardware
     nvml: NvmlClient

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what their values look like."""
+"""Options that several commands share, and the form of their values."""
 
 import math
 from contextlib import suppress
@@ -63,7 +63,7 @@ class Size(click.ParamType[int]):
 
 
 def span(bounds: click.IntRange | click.FloatRange) -> str:
-    """The words for a range, such as `from 1 to 50`; empty for one without bounds."""
+    """Return the words for a range, such as `from 1 to 50`; empty for a range without bounds."""
     low, high = bounds.min, bounds.max
     if low is not None and high is not None and not bounds.min_open:
         return f" from {low:.12g} to {high:.12g}"
@@ -73,7 +73,7 @@ def span(bounds: click.IntRange | click.FloatRange) -> str:
 
 
 class WholeNumber(click.IntRange):
-    """A whole number in a range; the error says which one."""
+    """A whole number in a range; the error gives the range."""
 
     name = "integer"
 
@@ -134,7 +134,7 @@ def owner(_context: click.Context, option: click.Parameter, value: str | None) -
 
 
 def named_recording(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
-    """Refuse an empty name with a UsageError: it comes of a variable that is not set, and means this node."""
+    """Refuse an empty name with a UsageError: it comes from an unset variable, and would mean this node."""
     if value is not None and not value.strip():
         listed = "`wirewatch demo recordings` lists the bundled ones"
         raise click.UsageError(f"--replay names no recording; {listed}")
@@ -149,7 +149,7 @@ def of_recording(context: click.Context, _option: click.Parameter, value: "Seque
 
 
 def daemon_options(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Add the options that say which daemon is asked: --config and --socket."""
+    """Add the options that choose the daemon: --config and --socket."""
     config = click.option("--config", type=click.Path(path_type=Path), help="The daemon's TOML file.")
     socket = click.option("--socket", help="The daemon's socket, instead of the configured one.")
     return config(socket(command))

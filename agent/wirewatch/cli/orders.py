@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ANOTHER_VERSION = "the answer is not from this version of wirewatch"
 OK, FAULT = 200, 500
-"""HTTP statuses: of an answer, and from which on the daemon could not give one."""
+"""HTTP statuses: of an answer, and the first that means that the daemon could not give an answer."""
 BUSY = (408, 429)
 DEADLINE = 10.0
 """Seconds for an answer; a release needs 2, and more while another order is under way."""
@@ -29,7 +29,7 @@ DEFAULT, LONGEST = 600.0, 86400.0
 
 
 def control_socket(socket: str | None, config: Path | None) -> str:
-    """The socket where the daemon takes orders, beside the one for questions; "" for none."""
+    """Return the socket for the daemon's orders, beside the socket for questions; "" for none."""
     from wirewatch.cli.check.daemon import asked_socket
     from wirewatch.server.sockets import control_path
 
@@ -37,7 +37,7 @@ def control_socket(socket: str | None, config: Path | None) -> str:
 
 
 def user() -> str:
-    """The name of the user who gives the order, for the daemon's log and for the finding."""
+    """Return the name of the user who gives the order, for the daemon's log and for the finding."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
@@ -77,7 +77,7 @@ def ask(path: str, method: str, target: str, body: bytes | None) -> dict[str, An
 
 
 def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T | str":
-    """A document of the daemon at this socket, or why it gives none."""
+    """Return a document of the daemon at this socket, or why it gives none."""
     from pydantic import ValidationError
 
     body = body_or_reason(path, target)
@@ -88,7 +88,7 @@ def document_or_reason(path: str, target: str, adapter: "TypeAdapter[T]") -> "T 
 
 
 def body_or_reason(path: str, target: str) -> bytes | str:
-    """The bytes of a document of the daemon at this socket, or why it gives none."""
+    """Return the bytes of a document of the daemon at this socket, or why it gives none."""
     from wirewatch.client import NoAnswer, request
 
     if not path:

@@ -14,12 +14,12 @@ from wirewatch.cli.groups import is_terminal
 from wirewatch.core.words import each_text, printable
 
 WIDTH = 110
-"""Characters of a line, at most: a longer one is hard to read."""
+"""Most characters of a line: a longer line is hard to read."""
 COLOURS: Mapping[str, Mapping[str, Any]] = {
     "ok": {"fg": "green"}, "degraded": {"fg": "yellow"}, "unknown": {"fg": "magenta"},
     "failed": {"fg": "red", "bold": True}, "head": {"bold": True}, "quiet": {"dim": True},
 }  # fmt: skip
-"""As `top` shows them."""
+"""The colours of `top`."""
 
 
 def shown(lines: Iterable[str]) -> str:
@@ -33,7 +33,7 @@ def harmless(value: Any, cleaned: Callable[[str], str] = printable) -> Any:
 
 
 def terminal_width() -> int:
-    """Characters of a line: those of the terminal, but at most WIDTH; 80 where there is none."""
+    """Return the characters of the terminal's line, but at most WIDTH; 80 without a terminal."""
     return min(get_terminal_size().columns, WIDTH)
 
 
@@ -47,13 +47,13 @@ def coloured(text: str, health: str) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Put a file in place of the one of that name in one step; OSError where it cannot be written."""
+    """Replace a file of this name in one step; OSError where it cannot be written."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, "utf-8")
     new.replace(path)
 
 
 def log_as_daemon() -> None:
-    """Log what a daemon does too: its log is all that is known of it."""
+    """Log as a daemon does: its log is all that is known of it."""
     root = logging.getLogger()
     root.setLevel(min(root.level, logging.INFO))

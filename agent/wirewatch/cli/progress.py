@@ -1,4 +1,4 @@
-"""A line for work that is under way and for how long, on a terminal and nowhere else."""
+"""A line that shows the work under way and its time, on a terminal and nowhere else."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from wirewatch.cli.groups import is_terminal
 
 SOON, OFTEN = 1.0, 0.5
-"""Seconds until anything is shown, and between two times that it is written again."""
+"""Seconds until anything is shown, and between two updates."""
 _ERASE = "\r\x1b[K"
 
 
 @contextmanager
 def under_way(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on standard error what is under way, with its seconds, until the block ends; then erase it.
+    """Show on standard error the work under way, with its seconds, until the block ends; then erase it.
 
     The block gets a function that changes the text. Nothing is written where standard error is no terminal
     that can erase a line, nor in the first second.

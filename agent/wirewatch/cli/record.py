@@ -74,7 +74,7 @@ def record(
 
 
 def _take(recorder: Recorder, folder: Path, moments: int, every: float, note: str) -> str:
-    """Record so many moments, `every` seconds; return why it ended before, empty where it did not."""
+    """Record this number of moments, `every` seconds; return why it ended early, empty where it did not."""
     due = time.monotonic()
     try:
         for number in range(moments):
@@ -95,7 +95,7 @@ def _take(recorder: Recorder, folder: Path, moments: int, every: float, note: st
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """The folder, which can be written; one that was made here and is still empty at the end is removed.
+    """Yield the folder, which can be written; a new folder that is still empty at the end is removed.
 
     Raises UsageError: it is not empty, or cannot be made or written.
     """
@@ -117,7 +117,7 @@ def _made(folder: Path) -> Iterator[None]:
 
 
 def _probed(hardware: Hardware, config: Config) -> Json:
-    """The result of a probe of the idle node, as JSON; UsageError where none may run, or completes."""
+    """Return the result of a probe of the idle node, as JSON; UsageError where none may run, or completes."""
     asked = probe_now(
         hardware, config.probe, ProbePolicy(confirm=1), expectations(config), ProbeOverrides(), None,
         prober=remote_prober(config, hardware),

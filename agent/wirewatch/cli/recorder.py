@@ -1,4 +1,4 @@
-"""Recording a node: all that the ports can be asked, at several moments, and what changed between them.
+"""Record a node: every question to the ports, at several moments, and the changes between them.
 
 `Recorder` asks and writes; the catalogue is `walk` for sysfs and `gpu_questions` for NVML.
 """
@@ -69,7 +69,7 @@ _COUNTS = {
     "TotalEccErrors": (2, 2), "MemoryErrorCounter": (2, 2, 8), "ViolationStatus": (6,),
     "PcieThroughput": (2,),
 }  # fmt: skip
-"""Calls with arguments, and how many values each argument has, from 0 on."""
+"""Calls with arguments, and the number of values of each argument, from 0 on."""
 _LINK_CALLS = ("NvLinkState", "NvLinkVersion", "NvLinkRemotePciInfo", "NvLinkRemoteDeviceType")
 _LINK_COUNTS = {"NvLinkCapability": 6, "NvLinkErrorCounter": 5}
 _SKIPPED = frozenset(
@@ -88,8 +88,8 @@ _SKIPPED = frozenset(
 class Recorder:
     """Collects moments of one node; `rows` are the lines so far, not masked yet; `probed` a probe of it.
 
-    `ras`: the RAS of running jobs is asked at each moment, which makes them talk.
-    `lines` and `written` count the lines and the moments that are in the folder.
+    `ras`: the RAS of running jobs is asked at each moment, which makes them talk. `lines` and `written` count
+    the lines and the moments that are in the folder.
     """
 
     hardware: Hardware
@@ -125,9 +125,9 @@ class Recorder:
         return len(rows)
 
     def write(self, folder: Path, version: str) -> int:
-        """Write what was recorded since the last time, masked, and return the number of lines in all.
+        """Write the moments since the last call, masked, and return the number of lines in all.
 
-        Raises OSError: it cannot be written; what was written before can be played.
+        Raises OSError: it cannot be written; earlier moments can be played.
         """
         manifest, more = self._manifest(version), self.rows[self.lines :]
         if self._masker.learn(more) or not self.lines:
@@ -236,9 +236,9 @@ def walk(sysfs: Sysfs) -> Iterator[Access]:
 
 
 def gpu_questions(getters: Sequence[str], gpus: int, links: int) -> list[Question]:
-    """The whole catalogue for one GPU with `links` links, of a node with `gpus` GPUs.
+    """Return the whole catalogue for one GPU with `links` links, of a node with `gpus` GPUs.
 
-    One link more is asked for than the GPU has, so that the end is recorded too.
+    It asks for a link more than the GPU has, so that the end is recorded too.
     """
     questions = [Question(name) for name in getters if name not in _SKIPPED]
     questions += [Question("GpuFabricInfoV"), Question("SramEccErrorStatus")]

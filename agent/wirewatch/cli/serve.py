@@ -128,11 +128,11 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """The command line: files, addresses over those of the configuration, and what to replay and how.
+    """The command line: files, addresses over the configured addresses, and the recording to replay and how.
 
-    `rings`: a folder of rings of this machine, beside a replay. `socket`: None for the configured one.
-    `demo`: the commands of this user find it as they find `wirewatch demo`.
-    `lead`: seconds after which the overlays begin; None for when they say.
+    `rings`: a folder of rings of this machine, beside a replay. `socket`: None for the configured path.
+    `demo`: the commands of this user find it as they find `wirewatch demo`. `lead`: seconds after which the
+    overlays begin; None for their own times.
     """
 
     config_file: Path | None
@@ -152,7 +152,7 @@ def run_serve(
 ) -> None:
     """Compose the daemon and run it to its end.
 
-    `reporters` report it besides those of the configuration; `listening` gets the URL at which it answers.
+    `reporters` report it besides the configured reporters; `listening` gets the URL at which it answers.
     """
     _return_large_buffers()
     every = discover()
@@ -192,8 +192,8 @@ def run_serve(
 def _return_large_buffers() -> None:
     """Have glibc give each buffer of BUFFER bytes or more back to the system when it is freed.
 
-    By itself it keeps the size of the largest that was ever freed, so that a crowd of connections with TLS
-    or with unread answers would leave its peak behind for good.
+    Without this, glibc keeps the size of the largest freed buffer. A crowd of connections with TLS or with
+    unread answers would then leave its peak behind for good.
     """
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, BUFFER)
@@ -209,7 +209,7 @@ class ConfigurationFile:
         self._path, self._running, self._components = path, running, components
 
     def read_again(self) -> Reread:
-        """Return what holds from now on; raises Unusable without a usable file, and then nothing changes."""
+        """Return the new configuration; raises Unusable without a usable file, and then nothing changes."""
         if self._path is None:
             raise ConfigError("there is no configuration file to read again")
         new, collectors = load(self._path, discover())
@@ -220,7 +220,7 @@ class ConfigurationFile:
 
 
 def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
-    """Log where the daemon answers, and warn when more people may read it than may be intended."""
+    """Log where the daemon answers, and warn when it may have more readers than intended."""
     base, settings = base_url(port, web), web.settings()
     log.info("%s: reading %s", hardware.source, hardware.about)
     for path in ("/", "/metrics", "/health", "/api/v1/state"):
@@ -238,14 +238,14 @@ def announce(hardware: Hardware, port: socket.socket, web: PortGuard) -> None:
 
 
 def base_url(port: socket.socket, web: PortGuard) -> str:
-    """Where the port answers, without a path."""
+    """Return the URL of the port, without a path."""
     host, number = port.getsockname()[:2]
     scheme = "https" if web.settings().tls else "http"
     return f"{scheme}://[{host}]:{number}" if ":" in host else f"{scheme}://{host}:{number}"
 
 
 def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | None:
-    """The writer of the node condition, None when it is off; PlaceError: node or API server unknown."""
+    """Return the writer of the node condition, None if off; PlaceError: node or API server unknown."""
     options = config.kubernetes
     if not options.node_condition:
         return None
@@ -262,7 +262,7 @@ def condition_writer(config: Config, hardware: Hardware) -> ConditionWriter | No
 
 
 def verdict_file(socket: str, hardware: Hardware) -> VerdictFile | None:
-    """The writer of the verdict beside the socket; None where there is no socket, or no /proc of Linux."""
+    """Return the writer of the verdict beside the socket; None without a socket, or without Linux' /proc."""
     path = verdict_path(socket)
     if path is None:
         return None
@@ -275,19 +275,19 @@ def verdict_file(socket: str, hardware: Hardware) -> VerdictFile | None:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The state folder, None without one; as this agent holds it; and why there is none, in words."""
+    """The state folder, None without; the lock of this agent on it; and why there is no folder, in words."""
 
     state: StateFolder | None = None
     held: HeldFolder | None = None
     wrong: str = ""
 
     def unwritten(self) -> str:
-        """Return why what is remembered is not written now; empty where it is, or shall not be."""
+        """Return why the memory is not written now; empty where it is written, or need not be."""
         return self.held.wrong if self.held else self.wrong
 
 
 def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
-    """The state folder, locked; a recording uses one only when it is configured, not that of the node.
+    """Return the state folder, locked; a recording uses only a configured folder, not that of the node.
 
     An agent whose folder cannot be used watches its node without memory. StateInUse: another agent uses it.
     """
@@ -317,14 +317,14 @@ def _state(config: Config, replay: str | None, stack: ExitStack) -> Keeping:
 
 
 def _place(config: Config, hardware: Hardware) -> PageContext:
-    """The context of the status page; for a recording it names no node."""
+    """Return the context of the status page; for a recording it names no node."""
     named = config.slurm.node or config.kubernetes.node or node_name()
     name = named if hardware.source == "live" else ""
     return PageContext(name, hardware.about, config.page.runbook or OWN)
 
 
 def _socket_path(config: Config, given: ServeOptions, stack: ExitStack) -> str:
-    """The path of the socket; a recording has none by default, since no job may start by a demo's verdict."""
+    """Return the socket's path; a recording has none by default, as no job may start by a demo's verdict."""
     if given.socket is not None:
         return given.socket
     if config.listen.socket is not None:
@@ -335,7 +335,7 @@ def _socket_path(config: Config, given: ServeOptions, stack: ExitStack) -> str:
 
 
 def _demo_socket(stack: ExitStack) -> str:
-    """Where the commands of this user find a demo; "" where another one listens, or no folder can be made."""
+    """Return where this user's commands find a demo; "" if another demo listens, or no folder can be made."""
     try:
         return stack.enter_context(demo_folder())
     except ListenError as error:
@@ -356,7 +356,7 @@ def composed(
     config: Config, hardware: Hardware, keeping: Keeping, every: Sequence[AnyCollector],
     prober: RemoteProber | None, stack: ExitStack, watcher: Watcher | None = None,
 ) -> Parts:  # fmt: skip
-    """`every`: all collectors, also those that a reload may switch on."""
+    """Compose the parts of the daemon; `every`: all collectors, also any that a reload may switch on."""
     state = keeping.state
     kept = KeptMachine() if state is None else load_kept(state, every, hardware)
     topologies, again, drifting = _drifting(hardware, state, stack)
@@ -386,7 +386,7 @@ def composed(
 def _watched(
     hardware: Hardware, config: Config, given: ServeOptions, every: Sequence[AnyCollector], stack: ExitStack
 ) -> tuple[Hardware, Watcher | None]:
-    """Return the ports, and what reads the files of this machine's jobs; None where a recording has all."""
+    """Return the ports, and the watcher of this machine's jobs; None where a recording has everything."""
     if given.replay and not given.rings:
         return hardware, None
     jobs = config.jobs
@@ -427,7 +427,7 @@ def _probing(
 def _drifting(
     hardware: Hardware, state: StateFolder | None, stack: ExitStack
 ) -> tuple[TopologyOrders, Callable[[], None], Switched]:
-    """Orders about the topology, what writes it again, and what makes its component if that is on."""
+    """Return orders about the topology, the function that writes it again, and the maker of its component."""
     loaded = NOTHING if state is None else read_baseline(state.baseline, hardware.clock.now())
     store = BaselineStore(None if state is None else state.baseline, hardware.clock, loaded)
     stack.callback(store.flush, LAST_WRITE)

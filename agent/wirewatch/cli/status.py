@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from wirewatch.cli.check.polling import Poll
 
 SECONDS = 10.0
-"""For a poll of our own, in which a driver may have to wake up."""
+"""Seconds for a poll by this process, in which a driver may have to wake up."""
 SHOWN = 5
-"""Findings, and jobs, that are shown; `wirewatch findings list` and `wirewatch top` have all."""
+"""Most findings, and most jobs; `wirewatch findings list` and `wirewatch top` have all."""
 LINES = 15
 """Lines of the answer, at most, without --explain."""
 BETWEEN = "; "
 HEAD, LEAST = 11, 20
-"""Characters of what a line is about, and of its text, at least."""
+"""Characters of a line's subject, and the least characters of its text."""
 
 
 @click.command(epilog=examples("wirewatch status", "wirewatch status --replay demo-dgx-h200"))
@@ -88,10 +88,10 @@ def status(
 
 
 def _of_this_node(socket: str | None, config: Path | None) -> StatusDocument:
-    """By the daemon or a demo; else by a poll of our own, unless a socket was named.
+    """Return the status by the daemon or a demo; else by a poll of our own, unless a socket was named.
 
-    Raises Unusable: the configuration cannot be used. Raises Unanswered: nothing answers at
-    the socket that was named.
+    Raises Unusable: the configuration cannot be used. Raises Unanswered: nothing answers at the socket that
+    was named.
     """
     path = asked_socket(socket, config)
     found = _asked(path, demo=path == demo_path())
@@ -116,7 +116,7 @@ def _asked(path: str, *, demo: bool) -> StatusDocument | str:
 
 
 def _polled(config: Path | None, why: str) -> StatusDocument:
-    """By a poll of the node, whatever hangs; raises Unusable where the configuration cannot be used."""
+    """Return the status by a poll of the node, whatever hangs; raises Unusable for a wrong configuration."""
     from wirewatch.cli.check.polling import CheckedNode, NodeSource
 
     node = CheckedNode(NodeSource(config), keep=False)
@@ -149,7 +149,7 @@ def _text(document: StatusDocument, width: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class StatusLine:
-    """A line: what it is about, its text, and in which tone, a health or `quiet`."""
+    """A line: its subject, its text, and its tone, a health or `quiet`."""
 
     head: str
     text: str
@@ -180,7 +180,7 @@ def status_lines(document: StatusDocument) -> Iterator[StatusLine]:
 
 
 def _answer(document: StatusDocument, ready: str) -> str:
-    """Whether a job may start, the worst finding that counts, and what to do next."""
+    """Return whether a job may start, the worst finding that counts, and the next command."""
     worst = next((one for one in document.findings if one.stage not in NOT_COUNTED), None)
     if worst is None or worst.health == "ok":
         return answer_line(ready, host=document.host)
@@ -283,7 +283,7 @@ def _headline(probe: HeadlineProbe) -> str:
 
 
 def _jobs(document: StatusDocument) -> Iterator[StatusLine]:
-    """Each job with its first line, and how it spends its time."""
+    """Return each job with its first line, and the shares of its time."""
     if not document.jobs:
         yield StatusLine("jobs", "none seen", "quiet")
     for number, one in enumerate(document.jobs[:SHOWN]):
@@ -297,7 +297,7 @@ def _jobs(document: StatusDocument) -> Iterator[StatusLine]:
 
 
 def _read(document: StatusDocument) -> Iterator[StatusLine]:
-    """How old each value is, and what cannot be read."""
+    """Return the age of each value, and the values that cannot be read."""
     ages = [(one.age_seconds, one.collector) for one in document.collectors if one.age_seconds is not None]
     by_age = grouped((f"{words.short_span(seconds)} ago", name) for seconds, name in sorted(ages))
     text = BETWEEN.join(f"{', '.join(names)} {age}" for age, names in by_age.items())
@@ -322,14 +322,14 @@ def _findings(document: StatusDocument) -> Iterator[StatusLine]:
 
 
 def _with_bad(head: str, text: str, bad: Sequence[str], not_read: int = 0) -> StatusLine:
-    """A line that ends with what is not as it should be."""
+    """Return a line that ends with the faulty parts."""
     lost = [f"{not_read} not read"] if not_read else []
     parts = (text, *([words.first(bad)] if bad else []), *lost)
     return StatusLine(head, BETWEEN.join(parts), "degraded" if bad or lost else "")
 
 
 def _counted(texts: Iterable[str]) -> str:
-    """Each word once, with how often it comes where they differ."""
+    """Return each word once, with its count where they differ."""
     counts = Counter(texts)
     if len(counts) == 1:
         return next(iter(counts))

@@ -36,7 +36,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def probe_tables(probe: ProbeDocument, *, explain: bool) -> str:
-    """Return the text of one probe; `explain`: how each expected busbw follows."""
+    """Return the text of one probe; `explain`: with the derivation of each expected busbw."""
     # Something is expected of every message over the network, and of large ones within a node.
     least = 0 if probe.network is not None else LEAST_BYTES
     results = [one for run in probe.runs for one in run.results] or probe.results
@@ -62,7 +62,7 @@ def probe_tables(probe: ProbeDocument, *, explain: bool) -> str:
 
 
 def _side_by_side(probe: ProbeDocument, least: int) -> Mapping[str, Any]:
-    """The busbw of each run and in how far they differ: heads of columns, and a row for each message."""
+    """Return the busbw of each run and their differences: heads of columns, and a row for each message."""
     known = {(r.op, r.size_bytes, r.gpus, run.name): r for run in probe.runs for r in run.results}
     gain = {(d.op, d.size_bytes, d.gpus, d.run): d for d in probe.differences}
     against = {
@@ -112,7 +112,7 @@ def _expected(result: CollectiveResult, least: int) -> str:
 
 
 def _unexpected(results: Sequence[CollectiveResult], least: int) -> list[str]:
-    """Why nothing is expected of messages that are large enough, each reason once."""
+    """Return why large messages have no expectation, each reason once."""
     large = (one for one in results if one.size_bytes >= least)
     reasons = grouped((one.no_reference, one.op) for one in large if one.no_reference)
     return [f"{', '.join(dict.fromkeys(ops))}: {reason}" for reason, ops in reasons.items()]
@@ -134,7 +134,7 @@ def _host(one: HostLinkResult) -> Row:
 
 
 def _way(one: HostLinkResult) -> tuple[str, ...]:
-    """How its expectation follows, and what judges where there is none to trust."""
+    """Return the derivation of its expectation; without a trusted figure, what judges it instead."""
     placed = ("from CPUs near it",) if one.near else ()
     judged = "" if one.expected_to_device else ": siblings and its own past judge it, where they can"
     sure = (f"confidence: {one.confidence}{judged}",) if one.confidence else ()
@@ -142,7 +142,7 @@ def _way(one: HostLinkResult) -> tuple[str, ...]:
 
 
 def _matrix(probe: ProbeDocument) -> tuple[Row, Sequence[Row]]:
-    """The GPUs between which was copied, and a row for each that sends."""
+    """Return the GPUs of copies, and a row for each sender."""
     places = sorted({one.source for one in probe.copies})
     found = {(one.source, one.destination): _gb(one.bytes_per_second) for one in probe.copies}
     rows = [(str(a), *(found.get((a, b), UNKNOWN) for b in places)) for a in places]

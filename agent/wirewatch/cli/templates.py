@@ -1,4 +1,4 @@
-"""Texts of commands from templates: a file that looks like the text that is printed."""
+"""Texts of commands from templates: each template looks like the printed text."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any

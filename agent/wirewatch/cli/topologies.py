@@ -1,4 +1,4 @@
-"""Topologies of this node, of recordings and of documents: read, as text, and drawn as graphs."""
+"""Topologies of this node, of recordings and of documents: reading, text and graphs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wirewatch.core.ports import Hardware
 
 LIMIT = 64 << 20
-"""Bytes of a document; a larger one is not one of ours."""
+"""Most bytes of a document; a larger document is not ours."""
 _PEERS = {SWITCH: "NVSwitch", UNKNOWN_PEER: "peers not known"}
 _CONTROL = (*range(32), *range(127, 160), 0x2028, 0x2029)
 """Characters that end or garble a line."""
@@ -33,7 +33,7 @@ _MERMAID = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class NamedTopology:
-    """A topology, the name of what it belongs to, and when it was read (Unix seconds)."""
+    """A topology, the name of its owner, and when it was read (Unix seconds)."""
 
     topology: Topology
     of: str
@@ -49,7 +49,7 @@ class _Cluster:
 
 
 def of_this_node(config: Path | None, socket: str | None) -> NamedTopology:
-    """The topology that the daemon knows; if none answers, the one that is read here.
+    """Return the topology of the daemon; if none answers, the topology that this command reads.
 
     Raises Unusable: the configuration cannot be used. Raises Unanswered: the node cannot be read.
     """
@@ -87,7 +87,7 @@ def of_recording(name: str) -> NamedTopology:
 
 
 def given_graph(name: str) -> Graph:
-    """Return the baseline of a product that a configuration names; raises ConfigError where it is none."""
+    """Return the baseline of a product that a configuration names; raises ConfigError for another value."""
     from wirewatch.config import ConfigError
     from wirewatch.verdict.drift.canonical import graph_of
 
@@ -121,7 +121,7 @@ def of_name(name: str) -> NamedTopology:
 
 
 def is_recording(name: str) -> bool:
-    """Whether this names a folder, or a bundled recording."""
+    """Return whether this names a folder, or a bundled recording."""
     from wirewatch.hw.recording import BUNDLED
 
     return Path(name).is_dir() or (BUNDLED / name).is_dir()
@@ -213,7 +213,7 @@ def _edges(graph: Graph, ids: dict[int, str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _folded(name: str, cluster: _Cluster) -> tuple[str, _Cluster]:
-    """A bridge with only one bridge below it is drawn as one with it."""
+    """Return the bridge joined with the only bridge below it, level by level."""
     while len(cluster.below) == 1 and not cluster.leaves and not name.startswith("NUMA"):
         ((inner, cluster),) = cluster.below.items()
         name = f"{name} / {inner}"

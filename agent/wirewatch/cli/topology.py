@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from wirewatch.documents.drift import DiffDocument
 
 SECONDS = 60.0
-"""For a poll of the node, in which a driver may have to wake up."""
+"""Seconds for a poll of the node, in which a driver may have to wake up."""
 
 ORDER = ("failed", "degraded", "ok")
 DRAWN = {"dot": dot, "mermaid": mermaid}
@@ -197,7 +197,7 @@ def expect_section(state: NodeState) -> tuple[str, ...]:
 
 
 def refusal(grounds: Grounds) -> str:
-    """Why nothing is made of a node that is not well, in one line with its worst finding."""
+    """Return why no section is made for an unhealthy node, in one line with its worst finding."""
     what = f": {grounds.findings[0].rule}: {grounds.findings[0].evidence}" if grounds.findings else ""
     return f"no [expect] is made of a node that is {grounds.health.name}{what}"
 

@@ -41,10 +41,10 @@ UNWRITTEN = Rule(
 
 @dataclass(frozen=True, slots=True)
 class AgentReading:
-    """CPU and memory of each process by its role, and what talking to NVML has cost.
+    """CPU and memory of each process by its role, and the cost of NVML's calls.
 
-    `unwritten`: why the state folder is not written now, empty where it is. `held`: what keeps Slurm's
-    scripts from draining this node, empty for nothing.
+    `unwritten`: why the state folder is not written now, empty where it is. `held`: why Slurm's scripts may
+    not drain this node, empty for no reason.
     """
 
     processes: Mapping[str, ProcessUse | Absent]
@@ -91,7 +91,7 @@ def judge(
 def with_state(
     collector: AnyCollector, unwritten: Callable[[], str], held: Callable[[], str] = str
 ) -> AnyCollector:
-    """Return the collector `agent`, which reads what these two say as well; others as they are."""
+    """Return the collector `agent` with the results of both functions in its reading; others as they are."""
     if collector.name != COLLECTOR.name:
         return collector
 

@@ -105,7 +105,7 @@ THROTTLE_ACTIONS: Mapping[str, str] = {
     "sw_thermal_slowdown": "check airflow and inlet temperature: the driver lowers the clocks to stay "
     "within limits",
 }
-"""Reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
+"""Clock reasons that are faults. Idle, power cap, application clocks and sync boost are normal work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ GpuStateReading = tuple[GpuReading[GpuState], ...]
 
 @dataclass(frozen=True, slots=True)
 class GpuStateMemory:
-    """A poll's memory for the next one; `last` holds the last known of each value."""
+    """A poll's memory for the next poll; `last` holds the last known reading of each value."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuState | None = None
@@ -174,7 +174,7 @@ class GpuStateMemory:
 class GpuNow:
     """One GPU at the last poll, in watts and ratios; `throttled`: faults that hold its clocks down.
 
-    `memory`: bytes of its memory by process id, of those whose number the driver gives.
+    `memory`: bytes of its memory by process id, for processes whose number the driver gives.
     """
 
     index: int
@@ -187,7 +187,7 @@ class GpuNow:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """UUIDs of the GPUs that need no recovery, as the driver says; and what each of them does now."""
+    """UUIDs of the GPUs that need no recovery, as the driver says; and the present work of each."""
 
     well: frozenset[str]
     now: Mapping[str, GpuNow] = field(default_factory=dict)
@@ -208,7 +208,7 @@ def samples(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> It
 
 
 def facts(reading: GpuStateReading, _memories: Memories[GpuStateMemory]) -> GpuFacts:
-    """The driver's word on each GPU as a whole, for the verdict, and its work now, for running jobs."""
+    """Return the driver's word on each GPU, for the verdict, and its present work, for running jobs."""
     known = [(one.gpu, one.value) for one in reading if one.gpu.uuid and isinstance(one.value, GpuState)]
     well = (gpu.uuid for gpu, value in known if value.recovery_action == NO_RECOVERY)
     return GpuFacts(frozenset(well), {gpu.uuid: _now(gpu, value) for gpu, value in known})
@@ -224,7 +224,7 @@ def _now(gpu: Gpu, value: GpuState) -> GpuNow:
 def judge(
     memories: Memories[GpuStateMemory], ok: Ok[GpuStateReading], policy: GpuPolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[GpuStateMemory]], tuple[Finding, ...]]:
-    """Judge each GPU by itself: its memory by key, and all that is wrong now."""
+    """Judge each GPU by itself: return its memory by key, and all findings of now."""
 
     def one(memory: GpuStateMemory, gpu: Gpu, value: GpuState) -> tuple[GpuStateMemory, tuple[Finding, ...]]:
         known = filled(value, memory.last, "reasons", "recovery_action", "remapped")
@@ -305,7 +305,7 @@ def _read_gpu(hardware: Hardware, gpu: Gpu, memory: GpuStateMemory) -> GpuState 
 
 
 def _counters(asked: Asked, counter: int) -> dict[EccKey, int | Absent]:
-    """By location where the GPU counts so, else the totals: never both, they would be summed twice."""
+    """Return counters by location where the GPU has them, else the totals: a sum of both counts twice."""
     by_location = {
         (kind, location): asked.whole(_ecc_question(kind, counter, location))
         for kind in _ECC_KINDS
@@ -416,7 +416,7 @@ def _remember(
 
 
 def _throttled(memory: GpuStateMemory, value: GpuState, policy: GpuPolicy, mono: float) -> Iterator[str]:
-    """Fault reasons that hold now, or held for a good part of the time since the last poll."""
+    """Return fault reasons that hold now, or held for a good part of the time since the last poll."""
     elapsed = mono - memory.mono
     for name in THROTTLE_ACTIONS:
         active = value_or(value.reasons, 0) & CLOCK_REASONS[name]

@@ -1,4 +1,4 @@
-"""The driver and GPUs that are here, by name, and the GPUs that have gone or never came.
+"""The present driver and GPUs, by name, and the GPUs that have gone or never came.
 
 NVML alone cannot say that a GPU is missing. Its list is compared with the PCI tree and the kernel log, and
 with the GPUs that were in the slots of this machine before.
@@ -88,8 +88,8 @@ STATIC: Mapping[str, Question] = {
     "inforom": Question("InforomImageVersion"),
     "minor": Question("MinorNumber"),
 }
-"""Questions to a GPU once a session; the series has the first three, a gate needs the number of the device
-file, the rest is for a hardware return."""
+"""Questions to a GPU once a session. The series has the first three, a gate needs the number of the device
+file. The rest is for a hardware return."""
 SYSTEM: Mapping[str, Question] = {
     "driver": Question("SystemGetDriverVersion"),
     "nvml": Question("SystemGetNVMLVersion"),
@@ -111,7 +111,7 @@ class InventoryPolicy(Strict):
 class GpuIdentity:
     """Facts of a GPU that stay for a session: `texts` by the names of STATIC; `numa` empty for not known.
 
-    `split`: whether it is in MIG mode, as was last read; None for not known.
+    `split`: whether it is in MIG mode, by the last reading; None for not known.
     """
 
     texts: Mapping[str, str | Absent]
@@ -122,7 +122,7 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True)
 class PciGpus:
-    """GPUs by the PCI tree, those that NVML does not list, and what the log says of their failed start.
+    """GPUs by the PCI tree, GPUs that NVML does not list, and the log's messages on their failed start.
 
     `models`: PCI device ids of the listed GPUs, if others are unlisted.
     """
@@ -133,7 +133,7 @@ class PciGpus:
     models: frozenset[str] = frozenset()
 
     def is_like(self, address: str) -> bool:
-        """Tell whether the GPU at an address may be of the listed product."""
+        """Return whether the GPU at an address may be of the listed product."""
         slot = self.unlisted.get(address)
         return slot is None or not (slot.model and self.models) or slot.model in self.models
 
@@ -165,7 +165,7 @@ class SlotGpu:
 class GpuSlots:
     """The memory that outlives the process: the GPU last seen in each slot, by PCI address.
 
-    `accepted`: how many GPUs the operator said are all; 0 for none said.
+    `accepted`: the full number of GPUs by the operator; 0 for none given.
     """
 
     slots: Mapping[str, SlotGpu] = field(default_factory=dict)
@@ -174,9 +174,9 @@ class GpuSlots:
 
 @dataclass(frozen=True, slots=True)
 class MissingGpu:
-    """A GPU that should be listed and is not; `streak` of the polls that showed it; `gpu` None: not known.
+    """A GPU that should be listed and is not; `streak`: polls that showed it; `gpu` None: not known.
 
-    `sure`: not, where it may be kept out on purpose.
+    `sure`: False where it may be kept out on purpose.
     """
 
     streak: Streak
@@ -190,8 +190,8 @@ class InventoryMemory:
     """`lost` counts the polls in a row in which a GPU did not answer, by its key.
 
     `slots`: the GPU last seen at each PCI address, in this run or before; `unlisted`: GPUs that are missing
-    from NVML's list, by address; `forgotten`: UUIDs of those that were taken out on purpose; `devices`: what
-    is at each address of the PCI tree, as in `PciGpus`.
+    from NVML's list, by address; `forgotten`: UUIDs of GPUs that were taken out on purpose; `devices`: the
+    kind of device at each address of the PCI tree, as in `PciGpus`.
     """
 
     identities: Memories[GpuIdentity] = field(default_factory=dict)
@@ -220,7 +220,7 @@ class KnownGpu:
 
 @dataclass(frozen=True, slots=True)
 class InventoryFacts:
-    """Every GPU seen since the agent started, by `Gpu.key`, those that are `lost` now too.
+    """Every GPU seen since the agent started, by `Gpu.key`, also GPUs that are `lost` now.
 
     `versions` by the names of SYSTEM. `answering`: keys of the GPUs that answered in the newest reading.
     `forgotten`: UUIDs of GPUs that an operator took out.
@@ -234,7 +234,7 @@ class InventoryFacts:
 
 
 def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inventory | Absent:
-    """One reading of who answers; Absent when the GPUs cannot even be enumerated."""
+    """Read which GPUs answer; Absent when the GPUs cannot even be enumerated."""
     read = watch_gpus(hardware, memory.identities, lambda gpu: _identify(hardware, memory, gpu))
     if isinstance(read, Absent):
         return read
@@ -250,7 +250,7 @@ def read(hardware: Hardware, memory: InventoryMemory, _options: Options) -> Inve
 
 
 def facts(reading: Inventory, memory: InventoryMemory) -> InventoryFacts:
-    """The GPUs that are and were here, for other rooms."""
+    """Return the present and former GPUs, for other rooms."""
     known = memory.identities.items()
     gpus = {key: KnownGpu(one.gpu, one.memory.texts, one.memory.split) for key, one in known}
     lost, answering = frozenset(memory.lost), _answering(reading)
@@ -309,7 +309,7 @@ def judge(
 
 
 def observed(reading: Inventory, memory: InventoryMemory) -> Observed:
-    """The GPUs that answered, and those of which PCI says that they are lent."""
+    """Return the GPUs that answered, and the GPUs that PCI reports as lent."""
     tree = reading.tree
     slots = {} if isinstance(tree, Absent) else tree.unlisted
     away = {Subject(uuid=gpu.uuid) for at, gpu in memory.slots.items() if at in slots and slots[at].away}
@@ -317,7 +317,7 @@ def observed(reading: Inventory, memory: InventoryMemory) -> Observed:
 
 
 def forget(memory: InventoryMemory) -> InventoryMemory:
-    """The memory without GPUs that are lost or missing now."""
+    """Return the memory without GPUs that are lost or missing now."""
     here = {key: one for key, one in memory.identities.items() if key not in memory.lost}
     slots = {at: gpu for at, gpu in memory.slots.items() if gpu.uuid in here}
     known = {gpu.uuid for gpu in memory.slots.values()} | memory.identities.keys()
@@ -404,7 +404,7 @@ def _identify(hardware: Hardware, memory: InventoryMemory, gpu: Gpu) -> GpuIdent
 def _read_tree(
     hardware: Hardware, memory: InventoryMemory, gpus: tuple[GpuReading[GpuIdentity], ...]
 ) -> PciGpus | Absent:
-    """The PCI tree beside NVML's list; devices are classified once, and the log is read only if need be."""
+    """Read the PCI tree beside NVML's list; classify devices once, and read the log only if needed."""
     names = hardware.sysfs.entries(DEVICES)
     if isinstance(names, Absent):
         return names
@@ -424,10 +424,10 @@ def _read_tree(
 def _slots(
     before: Mapping[str, SlotGpu], readings: tuple[GpuReading[GpuIdentity], ...]
 ) -> tuple[dict[str, SlotGpu], dict[str, SlotGpu]]:
-    """The GPUs by slot after this reading, and those of them that are not listed.
+    """Return the GPUs by slot after this reading, and the unlisted GPUs among them.
 
-    A GPU that is listed elsewhere has moved, and one whose slot another has was replaced. So was one that is
-    gone when a new one came elsewhere: a replaced riser can give the buses other numbers.
+    A GPU that is listed elsewhere has moved. A GPU was replaced if its slot has another GPU now. So was a
+    gone GPU when a new GPU came elsewhere: a replaced riser can give the buses other numbers.
     """
     here = {r.gpu.pci: SlotGpu(r.gpu.uuid, r.gpu.name) for r in readings if r.gpu.uuid and r.gpu.pci}
     uuids = {item.gpu.uuid for item in readings}
@@ -442,9 +442,9 @@ def _unlisted(
     memory: InventoryMemory, was_here: Mapping[str, SlotGpu], reading: Inventory, lost: AbstractSet[str],
     *, early: bool,
 ) -> dict[str, MissingGpu]:  # fmt: skip
-    """GPUs that never came, by address: by the slots of before, the PCI tree and their like.
+    """Return GPUs that never came, by address: by the slots of before, the PCI tree and their like.
 
-    One that is listed without a name or an address may be any of them, unless the kernel log names it.
+    A listed GPU without a name or an address may be any of them, unless the kernel log names it.
     """
     tree, before, doubts = reading.tree, memory.unlisted, dict[str, str]()
     if isinstance(tree, Absent):
@@ -480,7 +480,7 @@ def _unlisted(
 
 
 def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, early: bool) -> Witnesses:
-    """Collect what each witness says of a GPU that NVML does not list; `whole`: the board lacks it alone."""
+    """Return all witnesses' words on a GPU that NVML does not list; `whole`: the board lacks it alone."""
     slot = tree.unlisted.get(address)
     pci = slot.says if slot else Says.GONE
     alike = Says.DUE if slot and slot.model in tree.models else Says.GONE
@@ -497,20 +497,20 @@ def _witnesses(address: str, tree: PciGpus, *, known: bool, whole: bool, early: 
 
 
 def _boards(reading: Inventory) -> tuple[int, ...]:
-    """How many GPUs a node of this product may have; empty where it may have any number, or has several."""
+    """Return possible GPU counts of a node of this product; empty for any number, or several products."""
     names = {item.gpu.name for item in reading.gpus}
     product = nvlink_product(*names) if len(names) == 1 else None
     return product.boards if product else ()
 
 
 def _is_whole(reading: Inventory, others: int) -> bool:
-    """Tell whether the listed GPUs make a whole board only together with so many others."""
+    """Return whether the listed GPUs make a whole board only together with this number of others."""
     boards, count = _boards(reading), len(reading.gpus)
     return count not in boards and count + others in boards
 
 
 def _odd_count(reading: Inventory, missing: AbstractSet[str], accepted: int) -> str:
-    """Say that no whole node has so many GPUs; empty where one has. Missing and lent GPUs count."""
+    """Return in words that no whole node has this number of GPUs, or "". Missing and lent GPUs count."""
     boards, tree = _boards(reading), reading.tree
     if not isinstance(tree, Absent):
         missing = missing | {at for at, one in tree.unlisted.items() if one.away}

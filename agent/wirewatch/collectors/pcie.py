@@ -101,7 +101,7 @@ PcieReading = tuple[GpuReading[GpuPcie], ...]
 
 @dataclass(frozen=True, slots=True)
 class SlotBest:
-    """The most that a GPU and its slot could together: lanes and generation, 0 where not known."""
+    """The most that GPU and slot together ever showed: lanes and generation, 0 where not known."""
 
     index: int
     name: str
@@ -122,7 +122,7 @@ class LastingPcie:
 
 @dataclass(frozen=True, slots=True)
 class PcieMemory:
-    """The last known of each value, and `best`: the most that the GPU could in this slot."""
+    """The last known reading of each value, and `best`: the most that the GPU ever showed in this slot."""
 
     supported: Supported = field(default_factory=Supported)
     last: GpuPcie | None = None
@@ -154,7 +154,7 @@ def samples(reading: PcieReading, _memories: Memories[PcieMemory]) -> Iterable[S
 def judge(
     memories: Memories[PcieMemory], ok: Ok[PcieReading], policy: PciePolicy, _expect: Expect
 ) -> tuple[dict[str, GpuMemory[PcieMemory]], tuple[Finding, ...]]:
-    """Judge each GPU by itself: its memory by key, and all that is wrong now."""
+    """Judge each GPU by itself: return its memory by key, and all findings of now."""
     # The commonest best generation and width of each product here: a slot below it is the wrong slot.
     known = [(item.gpu.name, item.value) for item in ok.value if not isinstance(item.value, Absent)]
     slots = [
@@ -178,7 +178,7 @@ def keep(memories: Memories[PcieMemory]) -> LastingPcie:
 
 
 def recall(kept: LastingPcie) -> Memories[PcieMemory]:
-    """Memories of GPUs by what they could before; whether a GPU itself is missing, others judge."""
+    """Return memories of GPUs with their best so far; other collectors judge whether a GPU is missing."""
     return {
         uuid: GpuMemory(Gpu(best.index, uuid, best.slot, best.name), PcieMemory(best=best), present=None)
         for uuid, best in kept.gpus.items()
@@ -186,7 +186,7 @@ def recall(kept: LastingPcie) -> Memories[PcieMemory]:
 
 
 def forget(memories: Memories[PcieMemory]) -> Memories[PcieMemory]:
-    """The memories of GPUs that are here, each as of one that was never seen."""
+    """Return memories of the present GPUs, each like that of a new GPU."""
     return {key: GpuMemory(one.gpu, PcieMemory()) for key, one in forget_gone(memories).items()}
 
 
@@ -224,7 +224,7 @@ _NOT_COUNTED = frozenset({Why.MISSING, Why.UNSUPPORTED})
 _MOST_GENERATION = 15
 """No PCIe link has more: a larger number is an error of the driver."""
 _FULL_SPEED = 0
-"""Performance state in which a GPU works; in the others it may let its link sleep."""
+"""Performance state in which a GPU works; in other states its link may sleep."""
 _REPLAYS_A_LANE: Mapping[int, float] = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
 """Replays a minute and lane that a bit error rate of 1e-12 makes at each generation (DCGM's limit)."""
 _MINUTE = 60.0
@@ -263,7 +263,7 @@ def _busy(hardware: Hardware, gpu: Gpu) -> bool | Absent:
 
 
 def _read_aer(sysfs: Sysfs, gpu: Gpu, last: GpuPcie | None) -> Mapping[str, int | Absent]:
-    """Errors as the kernel counts them, by severity; where it counts none it is not asked again."""
+    """Return errors as the kernel counts them, by severity; where it counts none it is not asked again."""
     if not gpu.pci:
         return dict.fromkeys(_AER_FILES, Absent(Why.UNSUPPORTED, "the GPU's PCI address is not known"))
     if last is not None and not last.aer:
@@ -287,7 +287,7 @@ def _essential(value: GpuPcie) -> dict[str, object]:
 
 
 def _best(before: SlotBest, gpu: Gpu, value: GpuPcie) -> SlotBest:
-    """The most so far; another slot starts again."""
+    """Return the most so far; another slot starts again."""
     kept = before if gpu.pci in {"", before.slot} else NO_SLOT
     width = max(kept.width, value_or(value.most_width, 0))
     generation = max(kept.generation, value_or(value.most_generation, 0))
@@ -295,7 +295,7 @@ def _best(before: SlotBest, gpu: Gpu, value: GpuPcie) -> SlotBest:
 
 
 def _known(value: GpuPcie, last: GpuPcie | None, best: SlotBest) -> GpuPcie:
-    """The reading for judging: its gaps filled, and the lanes that the slot has shown."""
+    """Return the reading for judging: its gaps filled, and the lanes that the slot has shown."""
     known = filled(value, last, "generation", "most_generation", "width", "most_width")
     if isinstance(known.most_width, Absent):
         return known
@@ -349,7 +349,7 @@ def _limit(value: GpuPcie, policy: PciePolicy) -> int | None:
 def _findings(
     memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePolicy, slots: Sequence[int]
 ) -> Iterator[Finding]:
-    """All that is wrong now; `slots`: generation and lanes of the other GPUs' slots, 0 where not known."""
+    """Return all findings of now; `slots`: generation and lanes of other GPUs' slots, 0 where not known."""
     yield from _narrow_or_slow(memory, value, gpu, policy)
     if memory.streaks.get("replays", Streak()).count >= policy.confirm:
         grown = memory.replays.words(_MINUTE, " replays", "in a minute")
@@ -388,7 +388,7 @@ def _narrow_or_slow(memory: PcieMemory, value: GpuPcie, gpu: Gpu, policy: PciePo
 
 
 def _aer_findings(memory: PcieMemory, gpu: Gpu, policy: PciePolicy) -> Iterator[Finding]:
-    """Errors that were not corrected: each is one too many, also where only a late reading shows it."""
+    """Return findings of uncorrected errors: a single error is a fault, also in a late reading."""
     counts = {s: memory.aer[s].total() for s in ("fatal", "nonfatal") if s in memory.aer}
     errors = [f"{count} {severity}" for severity, count in counts.items() if count]
     if errors:

@@ -1,4 +1,4 @@
-"""The node's topology as one graph, for what judges it."""
+"""The node's topology as one graph, for baseline and probes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ PARTS = family(
 
 
 def read_topology(hardware: Hardware) -> Topology | Absent:
-    """One reading of the node's graph; Absent when GPUs or RDMA devices cannot even be listed."""
+    """Read the node's graph; Absent when GPUs or RDMA devices cannot even be listed."""
     gpus = hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -82,7 +82,7 @@ def samples(graph: Topology, _memory: None) -> Iterable[Sample]:
 def judge(
     _memory: None, _ok: Ok[Topology], _policy: NoPolicy, _expect: Expect
 ) -> tuple[None, tuple[Finding, ...]]:
-    """Nothing: what changed of the graph is judged against a baseline, in `verdict.drift`."""
+    """Return no findings: `verdict.drift` judges changes of the graph against a baseline."""
     return None, ()
 
 
@@ -116,7 +116,7 @@ _VERSIONS = {
 
 
 def _pci(place: Place | Absent, address: str = "") -> Place:
-    """The place as the graph has it: with an empty root where it is not known."""
+    """Return the place for the graph: with an empty root where it is not known."""
     return Place(address, "", (), None) if isinstance(place, Absent) else place
 
 
@@ -129,7 +129,7 @@ class GpuModes:
 
 
 def _modes(nvml: Nvml, gpu: Gpu) -> GpuModes:
-    """The modes; what a GPU says of its fabric is believed only while it is whole."""
+    """Return the modes; a GPU's fabric is believed only while the GPU is whole."""
     fabric, mig = (answer.value for answer in nvml.ask(gpu.key, (_FABRIC, MIG_MODE)))
     mode = as_mig_mode(mig)
     split = mode if isinstance(mode, Absent) else mode.now or mode.later
@@ -175,10 +175,10 @@ def _nics(sysfs: Sysfs) -> list[tuple[NicPart, Place | Absent]] | Absent:
 
 
 def _wires(nvml: Nvml, gpu: Gpu, gpus: Sequence[Gpu], modes: GpuModes) -> list[NvlinkWires] | None:
-    """Where the links go that are up; none for a GPU without NVLink.
+    """Return the peers of the active links; none for a GPU without NVLink.
 
-    None when one could not be read: a count with holes would pass for a change. So it is in MIG mode, where
-    the driver shows links as down that are not, and while it is not known whether MIG is on.
+    None when any link could not be read: a count with holes would pass for a change. It is None too in MIG
+    mode, where the driver shows active links as down, and while the mode is not known.
     """
     if modes.split is not False:
         return None
@@ -207,7 +207,7 @@ def _questions(links: int) -> tuple[Question, ...]:
 
 
 def _peer(kind: int | Absent, address: Json | Absent, gpus: Sequence[Gpu]) -> str:
-    """The peer at the other end; in a virtual machine the address of a switch may be all ones."""
+    """Return the peer at the other end; in a virtual machine the address of a switch may be all ones."""
     if kind == _PEER_SWITCH:
         return SWITCH
     at = normal_pci(value_or(as_str(address), ""))

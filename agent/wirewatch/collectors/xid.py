@@ -1,6 +1,6 @@
 """XIDs, SXids and other messages of the kernel about wires, from its log or else from NVML's events.
 
-Some stand until a reset, others for a day. What the driver last said the GPU needs counts.
+Some stand until a reset, others for a day. The driver's last word on the recovery of a GPU counts.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ from wirewatch.core.xids import RECOVERY_CHANGED, XIDS, Severity, VendorRow, Xid
 
 OVER = "nothing now; if it returns, do what was said while it stood, and give the vendor the kernel log lines"
 ELSEWHERE = 5
-"""So many times more often than on any other GPU is an application's XID the GPU's own."""
+"""An application's XID is the GPU's own when it comes this many times more often than on any other GPU."""
 GPU = ("gpu", "uuid")
 UNSEEN = "any XID"
 
@@ -113,10 +113,10 @@ class XidPolicy(Strict):
 class XidReading:
     """The events since the last reading, from the kernel log or else from NVML.
 
-    `started` is when the machine was, in Unix seconds. `missed` is how many records of the log were
-    overwritten unread since the agent started, `unparsed` how many new ones were not of the kernel's form,
-    `odd` how many of NVML's events are not understood. `well`: cards that need nothing now, as the driver
-    says, of those with an event whose text was not read. `guests`: virtual functions.
+    `started`: the machine's start in Unix seconds. `missed`: records of the log that were overwritten unread
+    since the agent started. `unparsed`: new records that were not of the kernel's form. `odd`: NVML's events
+    that are not understood. `well`: cards that need nothing now by the driver, among the cards with an event
+    whose text was not read. `guests`: virtual functions.
     """
 
     source: str
@@ -135,10 +135,10 @@ class XidReading:
 
 
 class EventTime(NamedTuple):
-    """When something was: Unix seconds for people, monotonic ones for counting, and by the log's own clock.
+    """The time of an event: Unix seconds for people, monotonic seconds for counting, and the log's own clock.
 
-    Setting the clock makes no event older and no event a new one. `stamp`: seconds since the machine was
-    started; of an event of NVML, when it was seen.
+    Setting the clock makes no event older or new. `stamp`: seconds since the machine was started; for an
+    event of NVML, the time when it was seen.
     """
 
     at: float
@@ -148,7 +148,7 @@ class EventTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StandingEvent:
-    """Events of one kind at one place: the worst of them, when the first was (Unix seconds) and the last.
+    """Events of one kind at one place: the worst of them, the time of the first (Unix seconds), and the last.
 
     `ended`: the driver has reported that it is over.
     """
@@ -164,7 +164,7 @@ class StandingEvent:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedEvent:
-    """Incidents of one XID of an application on one GPU, and when those of the last day began."""
+    """Incidents of one XID of an application on one GPU, and the beginnings of the last day's incidents."""
 
     incidents: Incidents = field(default_factory=Incidents)
     times: tuple[EventTime, ...] = ()
@@ -180,8 +180,8 @@ Counts = Mapping[tuple[str, int], int]
 class XidMemory:
     """Everything since the machine was started, as far as the log reached back.
 
-    `after` is the last sequence number that was seen, of the log or of NVML's events in `session`. `gpus` is
-    every GPU by card, `listed` those of this session.
+    `after`: the last sequence number that was seen, of the log or of NVML's events in `session`. `gpus`:
+    every GPU by card, `listed`: the GPUs of this session.
     """
 
     boot: str = ""
@@ -258,7 +258,7 @@ def samples(reading: XidReading, memory: XidMemory) -> Iterable[Sample]:
 
 
 def observed(reading: XidReading, memory: XidMemory) -> Observed:
-    """Every GPU ever enumerated, and any other device that the kernel names; nothing without a source."""
+    """Return every GPU ever enumerated, and other devices that the kernel names; none without a source."""
     gpus = frozenset(subject(gpu) for gpu in memory.gpus.values())
     return Observed(frozenset(), frozenset()) if reading.source == _NEITHER else Observed(gpus)
 
@@ -266,7 +266,7 @@ def observed(reading: XidReading, memory: XidMemory) -> Observed:
 def judge(
     memory: XidMemory, ok: Ok[XidReading], policy: XidPolicy, _expect: Expect
 ) -> tuple[XidMemory, tuple[Finding, ...]]:
-    """Fold the new events: fatal ones stand until the machine's next start, others for a day."""
+    """Fold the new events: fatal events stand until the machine's next start, others for a day."""
     reading = ok.value
     gpus = _named(memory.gpus, reading.gpus)
     new = replace(
@@ -298,7 +298,7 @@ ALERTS: Mapping[str, str] = {
     xids.CONVENIENCE: "XidResetLater",
     **dict.fromkeys((xids.RESTART, xids.ENGINE, xids.CONTAINED, xids.MACHINE), "XidRestart"),
 }
-"""By what an XID asks for; the alert for the others asks to look, and for support."""
+"""Alerts by the action of an XID; the alert for the others asks to look, and for support."""
 _RECOVERY_RULE = f"xid.{RECOVERY_CHANGED}"
 
 
@@ -348,12 +348,12 @@ COLLECTOR: Collector[XidReading, XidMemory, Options, XidPolicy] = Collector(
 _KMSG, _NVML, _NEITHER = "kmsg", "nvml", "none"
 _NVML_EVENTS = Question("Events")
 _LEFT_OUT = Absent(Why.DENIED, "could not be read when the agent started")
-"""Of the log, once _NVML's events are counted: what both know would be counted twice."""
+"""Takes the place of the log once _NVML's events are counted: events in both would count twice."""
 _BOOT_ID, _BOOT_TIME = Question("BootId"), Question("BootTime")
 
 
 def _boot(hardware: Hardware, memory: XidMemory) -> tuple[str, float | Absent]:
-    """Which start of the machine this is, and when it was: asked once, for what the log holds from before."""
+    """Return the machine's boot id and its start time: asked once, for older records of the log."""
     if memory.boot:
         return memory.boot, memory.started
     boot = value_or(as_str(hardware.host.ask(_BOOT_ID).value), "unknown")
@@ -385,7 +385,7 @@ def _from_log(
 
 
 def _from_nvml(answer: Json, seen: int, addresses: dict[str, str]) -> tuple[tuple[Event, ...], int, int]:
-    """Events with a number above `seen`, the highest number, and how many are not understood."""
+    """Return events with a number above `seen`, the highest number, and the count of unknown events."""
     events = []
     after, odd = seen, 0
     for item in answer if isinstance(answer, list | tuple) else (answer,):
@@ -400,7 +400,7 @@ def _from_nvml(answer: Json, seen: int, addresses: dict[str, str]) -> tuple[tupl
 
 
 def _named(known: Mapping[str, Gpu], now: Sequence[Gpu]) -> dict[str, Gpu]:
-    """GPUs by card; one that is no longer listed keeps its name until another has its number."""
+    """Return GPUs by card; an unlisted GPU keeps its name until another has its number."""
     here = {_card(gpu.pci): gpu for gpu in now if gpu.pci}
     taken = {gpu.index for gpu in here.values()}
     return {**{card: gpu for card, gpu in known.items() if gpu.index not in taken}, **here}
@@ -460,7 +460,7 @@ def _count(memory: XidMemory, event: Event, card: str, at: EventTime) -> XidMemo
 
 
 def _over(memory: XidMemory, card: str, rules: Collection[str] = ()) -> XidMemory:
-    """End what stands at this card, of these rules or of all; what was never read leaves nothing."""
+    """End the standing events at this card, of these rules or of all; unread events leave nothing."""
     here = {p: s for p, s in memory.standing.items() if p[1] == card and (not rules or p[0] in rules)}
     others = {p: s for p, s in memory.standing.items() if p not in here}
     ended = {p: replace(s, ended=True) for p, s in here.items() if not _unread(s)}
@@ -472,7 +472,7 @@ def _unread(one: StandingEvent) -> bool:
 
 
 def _row(event: Event) -> VendorRow:
-    """Return how bad an event is, and what to do; a sequel has no text of its beginning."""
+    """Return the severity and action of an event; a sequel has no text of its beginning."""
     if event.kind == SXID:
         return xids.switch_row(event.number, event.message)
     if text := TEXTS.get(event.kind):
@@ -502,7 +502,7 @@ def _stand(memory: XidMemory, place: EventPlace, row: VendorRow, event: Event, a
 
 
 def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMemory:
-    """Note what the driver last said the GPU needs; `None` ends it, and NVML's events have no text."""
+    """Note the driver's last word on what the GPU needs; `None` ends it, and NVML's events have no text."""
     word = recovery_word(event.message)
     if not event.message:
         return memory
@@ -519,7 +519,7 @@ def _recover(memory: XidMemory, card: str, event: Event, at: EventTime) -> XidMe
 
 
 def _still(memory: XidMemory, policy: XidPolicy, mono: float) -> dict[EventPlace, StandingEvent]:
-    """A fatal event stands until the machine is restarted; what is over stays a finding for a day."""
+    """Return standing events: a fatal event stands until a restart, an ended event stays for a day."""
     return {
         place: one
         for place, one in memory.standing.items()
@@ -583,7 +583,7 @@ def _subject(memory: XidMemory, card: str, link: str) -> Subject:
 
 
 def _repeated_findings(memory: XidMemory, policy: XidPolicy) -> Iterator[Finding]:
-    """An application's XID again and again on one GPU only is not the application's."""
+    """Return findings of repeats on one GPU only, which are not the application's fault."""
     for (number, card), one in sorted(memory.repeats.items(), key=lambda item: item[0]):
         others = (len(two.times) for (n, c), two in memory.repeats.items() if n == number and c != card)
         most = max(others, default=0)

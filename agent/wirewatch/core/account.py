@@ -17,7 +17,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How many channels lead from one rank to another over a transport, in NCCL's words."""
+    """The number of channels from one rank to another over a transport, in NCCL's words."""
 
     source: int
     destination: int
@@ -27,7 +27,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """How many channels of each use; NCCL logs `collnet` since 2.20, `nvls` since 2.17."""
+    """The number of channels of each use; NCCL logs `collnet` since 2.20, `nvls` since 2.17."""
 
     coll: int
     collnet: int | Absent
@@ -40,9 +40,10 @@ class Channels:
 class Comm:
     """One communicator as far as the log shows it: often only the ranks of one process.
 
-    `id` is NCCL's commId; before 2.16 a pointer; for a split since 2.23 its parent's id followed by split and
-    color; empty for lines that belong to none. `ranks`: how many. `finished`: ranks whose set-up is complete;
-    `init_seconds` is that of the slowest, since 2.22. `nvls`: ranks with NVLS set up. `nodes` since 2.20.
+    `id`: NCCL's commId, before 2.16 a pointer. Since 2.23 the id of a split is its parent's id with split and
+    color. Lines without a communicator have an empty `id`. `ranks`: their number. `finished`: ranks whose
+    set-up is complete; `init_seconds`: of the slowest, since 2.22. `nvls`: ranks with NVLS set up. `nodes`:
+    since 2.20.
     """
 
     id: str
@@ -60,10 +61,10 @@ class Comm:
 class Call:
     """A collective that rank 0 started `count` times in this way.
 
-    `op` as nccl-tests names it; empty from 2.20 to 2.22, whose lines have none. `size_bytes` as NCCL counts
-    it: see `nccl.log.logged_size`. Since 2.27 `algorithm` may be `symmetric` with the kernel as `protocol`,
-    since 2.29 `copy_engine` with none. `channels`: first and last, None where the line has none. Before 2.20
-    the log has no such lines.
+    `op`: nccl-tests' name, empty from 2.20 to 2.22, whose lines have none. `size_bytes`: NCCL's own count
+    (see `nccl.log.logged_size`). Since 2.27 `algorithm` may be `symmetric` with the kernel as `protocol`,
+    since 2.29 `copy_engine` with none. `channels`: first and last, None where the line has none. Logs before
+    2.20 have no such lines.
     """
 
     op: str
@@ -76,7 +77,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Multicast:
-    """Whether a device by CUDA's number can do NVLS, and in how many channels (from 2.27 to 2.29)."""
+    """Whether a device, by CUDA's number, supports NVLS, and its number of channels (from 2.27 to 2.29)."""
 
     device: int
     available: bool
@@ -85,13 +86,13 @@ class Multicast:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All that is understood of one log.
+    """Everything that was understood of one log.
 
-    `settings`: NCCL's variables with the values that it took from the environment, where it first puts those
-    of nccl.conf. `warnings`: each once; also where 2.27 and 2.28 went on without NVLS, which those versions
-    log as INFO. `not_understood`: how many lines of a known kind are torn or of a new form. `network`: what
-    carries traffic between nodes (Socket, IB, a plugin's name); several with commas, empty if not logged.
-    `nics`: RDMA ports (`mlx5_0:1`) or network interfaces that NCCL says it uses, empty if it does not say so.
+    `settings`: NCCL's variables with the values from the environment; NCCL first adds the values of
+    nccl.conf. `warnings`: each once. They include runs without NVLS, which 2.27 and 2.28 log as INFO.
+    `not_understood`: the number of lines of a known kind that are torn or of a new form. `network`: carrier
+    of traffic between nodes (Socket, IB, a plugin's name), several with commas, empty if not logged. `nics`:
+    RDMA ports (`mlx5_0:1`) or network interfaces that NCCL says it uses, empty if it does not say so.
     """
 
     version: str | Absent

@@ -47,9 +47,9 @@ def size_text(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How a number of the configuration may be written in quotes; pydantic asks it what a value is.
+    """The ways to write a number of the configuration in quotes; pydantic asks it for the schema of a value.
 
-    `name`: what such a value is. `read`: the number of a text, None for one of another kind.
+    `name`: the kind of value in words. `read`: returns the number of a text, None for a text of another kind.
     """
 
     name: str

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from wirewatch.core.words import printable
 
 LIMIT = 250
-"""Bytes of the line: it becomes the reason of a drained node, which others cut anywhere when it is longer."""
+"""Bytes of the line. It becomes the reason of a drained node, and schedulers cut a longer reason anywhere."""
 KEPT = 120
-"""Bytes for what is never cut to make room for a long cause, such as orders of operators."""
+"""Bytes of text that a long cause never displaces, such as orders of operators."""
 CUT = "…"
 
 
@@ -15,10 +15,10 @@ def answer_line(
     verdict: str, part: str = "", cause: str = "", then: str = "", *, kept: Sequence[str] = (),
     more: Sequence[str] = (), host: str = "",
 ) -> str:  # fmt: skip
-    """Return the line, of at most LIMIT bytes, and printable; `then` is what to do next.
+    """Return the line: printable, and of at most LIMIT bytes; `then` is the next command or action.
 
-    The verdict stands first, where gates read it. The host stands last: whoever reads a gate's line knows it.
-    The cause is as it was found: no word of it is made firmer. What is cut ends with an ellipsis.
+    The verdict stands first, because gates read it. The host stands last: readers of a gate's line know it.
+    The cause keeps its wording, and no word is made firmer. A shortened part ends with an ellipsis.
     """
     head = plain(f"{verdict} {part}")
     said = ". ".join(filter(None, (plain(cause).rstrip("."), plain(then))))
@@ -32,12 +32,12 @@ def answer_line(
 
 
 def plain(text: str) -> str:
-    """The text on one line: what is not printable, and each run of spaces, becomes one space."""
+    """Return the text on one line: each unprintable character and each run of spaces becomes one space."""
     return " ".join(printable(text).split())
 
 
 def shortened(text: str, limit: int = LIMIT) -> str:
-    """The text cut to at most `limit` bytes of UTF-8, between two characters."""
+    """Return the text cut between two characters to at most `limit` bytes of UTF-8."""
     data = text.encode()
     if len(data) <= limit:
         return text

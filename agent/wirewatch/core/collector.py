@@ -1,4 +1,4 @@
-"""A collector as a value with functions, the component that the daemon keeps of it, and GPU by GPU.
+"""Collectors as values with functions, the state that the daemon keeps of each, and folds over GPUs.
 
 `fold_gpus` judges each GPU by its own reading, so that a lost GPU costs its own numbers and nothing else.
 Folds over runs are in `core.fold`.
@@ -44,12 +44,12 @@ F = TypeVar("F")
 T = TypeVar("T")
 V = TypeVar("V", bound="DataclassInstance")
 APART = 3.0
-"""Seconds between a run of a collector and those of the ones that it must be `apart` from.
+"""Seconds between a run of a collector and the runs of collectors in its `apart`.
 
 Measured on H200: while GPM samples were taken, 2 of 32 NVLink byte counters stood still over 3 s (ADR 0013).
 """
 LENT = Absent(Why.RELEASED, "a virtual machine or a program has it")
-"""In place of what a GPU says: it was handed on by its PCI driver, and NVML has it no more."""
+"""Takes the place of a GPU's reading: its PCI driver handed the GPU on, and NVML no longer has it."""
 BLIND_ACTION: Mapping[Why, str] = {
     Why.MISSING: "install or load what is missing; until then this node cannot be judged",
     Why.UNSUPPORTED: "this driver or device does not offer what is read; update it or disable the collector",
@@ -63,9 +63,9 @@ BLIND_ACTION: Mapping[Why, str] = {
     "the hardware",
 }
 REST = "Finding"
-"""The alert that reports every rule that has none of its own."""
+"""The alert for every rule without an alert of its own."""
 BLIND = "NodeUnknown"
-"""The alert for what is not known, which has no severity of its own."""
+"""The alert for unknown state, which has no severity of its own."""
 UNKNOWN = (Health.UNKNOWN,)
 DEGRADED = (Health.DEGRADED,)
 CONFIRMED = (Health.DEGRADED, Health.FAILED)
@@ -94,13 +94,13 @@ class Options(Strict):
     """Time after which a run is overdue; what it reads is UNKNOWN then. [seconds]"""
 
     def wrong(self) -> str:
-        """Say what cannot be meant; empty when all can."""
+        """Return the first setting that cannot be used, in words; empty when all can."""
         bad = [name for name in ("interval", "deadline") if getattr(self, name) <= 0]
         return f"must be above 0: {bad[0]!r}" if bad else ""
 
 
 def wrong_settings(policy: Strict, *checks: tuple[tuple[str, ...], Callable[[float], bool], str]) -> str:
-    """Return the first setting that fails of each check, in words; empty when all hold."""
+    """Return the first setting that fails each check, in words; empty when all hold."""
     odd = (
         (next((name for name in names if not holds(getattr(policy, name))), ""), text)
         for names, holds, text in checks
@@ -117,14 +117,14 @@ class NoPolicy(Strict):
 class Rule:
     """One kind of finding that a collector makes.
 
-    `name` is `family.fault`, or a glob where the fault is known only at run time (`sxid.*`). `healths`: those
-    that its findings can have, the worst last. `alert` is the name, without the prefix `Wirewatch`, of the
-    alert that reports it and of its heading in docs/runbook.md; the default is made of the rule's own name.
+    `name` is `family.fault`, or a glob where the fault is known only at run time (`sxid.*`). `healths` lists
+    the possible healths of its findings, the worst last. `alert` names the alert that reports it, without the
+    prefix `Wirewatch`; its heading in docs/runbook.md has the same name. The default follows from `name`.
 
-    `means`, `look` and `do` are its entry in docs/runbook.md, where an alert that it has alone leads too;
-    `do` is also what its findings advise. A rule without `means` has an entry that is written by hand.
-    `rehearse` says how to see it where no bundled overlay makes it. `hold` is for how long a FAILED finding
-    lasts before it is a page, in Prometheus' form; a DEGRADED one waits a quarter of an hour.
+    `means`, `look` and `do` are its entry in docs/runbook.md, and an alert of this rule alone leads there.
+    Findings also give `do` as advice. The entry of a rule without `means` is written by hand. `rehearse` says
+    how to see the fault where no bundled overlay makes it. `hold`: how long a FAILED finding lasts before it
+    pages somebody, in Prometheus' form; a DEGRADED finding waits a quarter of an hour.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Rule:
     def finding(
         self, subject: Subject, evidence: str, health: Health | None = None, action: str = ""
     ) -> Finding:
-        """A finding of this rule, by default as bad as it can be and with the rule's own advice."""
+        """Return a finding of this rule, by default with the worst health and the rule's own advice."""
         return Finding(self.name, health or self.worst, subject, evidence, action or self.do)
 
 
@@ -165,14 +165,14 @@ class Observed:
     """The parts that one reading looked at, besides the node as a whole.
 
     `gpus`: GPUs, each with all that belongs to it; `devices`: ports, network cards and switches. None stands
-    for all parts of the kind: the source speaks of the whole node.
+    for all parts of the kind: the source covers the whole node.
     """
 
     gpus: frozenset[Subject] | None = None
     devices: frozenset[Subject] | None = None
 
     def covers(self, part: Subject) -> bool:
-        """Whether the reading would have shown what is wrong with this part."""
+        """Return whether the reading would have shown a fault of this part."""
         if part.uuid or part.gpu:
             # A GPU without a UUID goes by its index.
             same = [one.uuid == part.uuid if part.uuid else one.gpu == part.gpu for one in self.gpus or ()]
@@ -184,9 +184,9 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Lasting(Generic[M, K]):
-    """The part of a collector's memory that outlives the process: what was there, and how well it worked.
+    """The part of a collector's memory that outlives the process: the known parts, and how well they worked.
 
-    `kept` is its type, a frozen dataclass that JSON can hold; `keep` takes it out of a memory, and `recall`
+    `kept` is its type, a frozen dataclass that JSON can hold. `keep` extracts it from a memory, and `recall`
     makes the first memory from it.
     """
 
@@ -197,26 +197,25 @@ class Lasting(Generic[M, K]):
 
 @dataclass(frozen=True)
 class Collector(Generic[R, M, O, P]):
-    """One thing that is watched: what it reads, how it judges, what it publishes.
+    """One watched subject: how to read, judge and publish it.
 
-    `read` is the only function that touches the world, and only through the ports. It sees the memory, so
-    that it can choose what to ask, and returns Absent when nothing at all could be read. `judge`, `samples`
-    and `facts` are pure: `judge` folds a reading into the memory and says what is wrong now; `samples` turns
+    `read` is the only function that touches the world, and only through the ports. It sees the memory and so
+    can choose its questions. It returns Absent when nothing at all could be read. `judge`, `samples` and
+    `facts` are pure: `judge` folds a reading into the memory and returns the findings of now. `samples` turns
     the reading and that new memory into series.
 
     The memory is the collector's alone. `facts` turns it and the reading into one frozen value for other
     rooms, of a type that no other collector offers; None where samples and findings say it all. `observed`
-    says which parts the reading looked at, so that the verdict can tell "not found" from "not read"; None for
-    a reading that always looks at everything.
+    returns the parts that the reading looked at, so that the verdict can tell "not found" from "not read". It
+    is None for a reading that always looks at everything.
 
-    `apart` names collectors whose runs this one disturbs: it runs only in the gaps that they leave, APART
-    seconds from each, and never delays them.
+    `apart` names collectors whose runs this collector disturbs. It runs only in the gaps that they leave,
+    APART seconds from each, and never delays them.
 
-    `rules` are all that its findings can carry but `<name>.blind`, which every collector has; `series` is the
-    most series that it makes on a node of 8 GPUs and 8 ports, as it is by default. `lasting`: the part of the
-    memory that outlives the process; None for none. `forget` makes a memory without the parts that were
-    there and are not; None where it has no parts. `gates`: its findings and its failures count for the
-    verdict; False where users write what it reads.
+    `rules` lists all rules of its findings except `<name>.blind`, which every collector has. `series`: the
+    most series on a node of 8 GPUs and 8 ports, with default options. `lasting`: the part of the memory that
+    outlives the process, None for none. `forget` makes a memory without the missing parts; None where it has
+    no parts. `gates`: its findings and failures count for the verdict; False where users write its input.
     """
 
     name: str
@@ -250,9 +249,9 @@ AnyCollector = Collector[Any, Any, Any, Any]
 class Component:
     """State of one collector; `applicable` None means "never yet known".
 
-    `memory` is for the collector's next run alone; what others may know of it are `facts`, `samples` and
-    `findings`. Facts are held while the collector cannot read; None until it has read once. `observed`: the
-    parts that the last reading which succeeded looked at. `gates`: as of its collector.
+    `memory` is for the collector's next run alone; others read `facts`, `samples` and `findings`. Facts are
+    held while the collector cannot read, and None until it has read once. `observed`: the parts that the last
+    successful reading looked at. `gates`: as of its collector.
     """
 
     name: str
@@ -272,12 +271,12 @@ class Component:
 
     @property
     def succeeding(self) -> bool:
-        """Whether the last run read something and none is overdue."""
+        """Return whether the last run read something and none is overdue."""
         return isinstance(self.outcome, Ok) and self.overdue_since is None
 
     @property
     def health(self) -> Health | None:
-        """None when there is nothing to watch and nothing wrong: it takes no part."""
+        """Return the health; None when there is nothing to watch and nothing wrong."""
         if self.findings:
             return worst(self.findings)
         if self.outcome is None:
@@ -302,7 +301,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading(Generic[T]):
-    """The reading of one GPU, or why there is none."""
+    """The reading of one GPU, or the reason why there is none."""
 
     gpu: Gpu
     value: T | Absent
@@ -312,8 +311,7 @@ class GpuReading(Generic[T]):
 class GpuMemory(Generic[M]):
     """The memory of one GPU: the collector's own, and its last findings.
 
-    `present`: it was enumerated in the last poll; None for one that this process has not seen yet, or that is
-    lent.
+    `present`: whether the last poll enumerated it; None for a GPU that is lent or new to this process.
     """
 
     gpu: Gpu
@@ -327,7 +325,7 @@ JudgeOne = Callable[[M, Gpu, T], tuple[M, tuple[Finding, ...]]]
 
 
 def blind_rule(collector: str) -> str:
-    """The rule of the finding that says "this collector, or a part it watches, cannot be read"."""
+    """Return the rule of the finding "this collector, or a part it watches, cannot be read"."""
     return f"{collector}.blind"
 
 
@@ -338,7 +336,7 @@ def blind_finding(collector: str, subject: Subject, absent: Absent) -> Finding:
 
 
 def subject(gpu: Gpu, link: int | None = None) -> Subject:
-    """A GPU, or one of its links, as the subject of a finding."""
+    """Return the subject of a finding for a GPU, or for one of its links."""
     return Subject(gpu=str(gpu.index), uuid=gpu.uuid, link="" if link is None else str(link))
 
 
@@ -350,19 +348,19 @@ def known_samples(labels: tuple[str, ...], *values: tuple[Metric, float | Absent
 
 
 def observed_gpus(reading: Sequence[GpuReading[T]], _memory: object = None) -> Observed:
-    """The GPUs of which something was read, for collectors that read GPU by GPU."""
+    """Return the GPUs that gave any reading, for collectors that read GPU by GPU."""
     read = (one.gpu for one in reading if not isinstance(one.value, Absent))
     return Observed(frozenset(map(subject, read)), frozenset())
 
 
 def remembered(memories: Memories[M], gpu: Gpu, start: M) -> M:
-    """The memory of a GPU, `start` for a new one."""
+    """Return the memory of a GPU, or `start` for a new GPU."""
     known = memories.get(gpu.key)
     return start if known is None else known.memory
 
 
 def read_gpus(nvml: Nvml, one: Callable[[Gpu], T | Absent]) -> tuple[GpuReading[T], ...] | Absent:
-    """Read each GPU, but for those that were not identified; Absent when they cannot be enumerated."""
+    """Read each identified GPU; Absent when GPUs cannot be enumerated."""
     gpus = nvml.gpus()
     if isinstance(gpus, Absent):
         return gpus
@@ -378,7 +376,7 @@ def since_boot(hardware: Hardware) -> float:
 def watch_gpus(
     hardware: Hardware, memories: Memories[M], one: Callable[[Gpu], T | Absent]
 ) -> tuple[GpuReading[T], ...] | Absent:
-    """Read each GPU; one that was seen and that the driver has no more is LENT where PCI says so."""
+    """Read each GPU; a GPU that the driver no longer has is LENT where PCI says so."""
     read = read_gpus(hardware.nvml, one)
     if isinstance(read, Absent):
         return read
@@ -400,11 +398,11 @@ def fold_gpus(
     judge_one: JudgeOne[M, T],
     rest: Callable[[M], M] | None = None,
 ) -> tuple[dict[str, GpuMemory[M]], tuple[Finding, ...]]:
-    """Judge each GPU by its own reading and memory: the new memories by key, and all findings.
+    """Judge each GPU by its own reading and memory: return the new memories by key, and all findings.
 
-    A GPU that could not be read keeps its findings and gets a blind one besides; so does a GPU that was seen
-    and is no longer listed. One that is remembered from another run and was not seen in this is kept. One
-    that is lent is forgotten but for what `rest` leaves: it comes back as at a start.
+    A GPU that cannot be read keeps its findings and gets a blind finding besides. So does a GPU that was seen
+    and is no longer listed. The memory of another run is kept for a GPU that this run has not seen. A lent
+    GPU keeps only the result of `rest`: it comes back as at a start.
     """
     new: dict[str, GpuMemory[M]] = {}
     blind: list[Finding] = []
@@ -431,14 +429,14 @@ def fold_gpus(
 
 
 def forget_gone(memories: Memories[M]) -> Memories[M]:
-    """The memories without GPUs that are not enumerated any more, or were not in this process."""
+    """Return the memories without GPUs that are not enumerated now, or were never seen in this process."""
     return {key: one for key, one in memories.items() if one.present}
 
 
 def filled(now: V, last: V | None, *names: str) -> V:
-    """The reading to judge by: each named value that was lost is as it was in the last reading.
+    """Return the reading to judge by: each lost named value is taken from the last reading.
 
-    So a lost value repairs nothing. Values that are not supported stay so. Samples are never made of this.
+    So a lost value repairs nothing. Unsupported values stay unsupported. Samples never use this reading.
     """
     if last is None:
         return now
@@ -447,12 +445,12 @@ def filled(now: V, last: V | None, *names: str) -> V:
 
 
 def is_lost(value: object) -> TypeGuard[Absent]:
-    """Whether a value that the device offers could not be read."""
+    """Return whether a value that the device offers could not be read."""
     return isinstance(value, Absent) and value.why is not Why.UNSUPPORTED
 
 
 def is_unsupported(value: object) -> bool:
-    """Whether a device does not offer a value at all, which is no loss."""
+    """Return whether a device does not offer a value at all, which is no loss."""
     return isinstance(value, Absent) and value.why is Why.UNSUPPORTED
 
 

@@ -1,7 +1,7 @@
-"""Find what is wrong with a declared metric, rule or collector, in sentences that say what to write instead.
+"""Find faults of a declared metric, rule or collector, in sentences that say what to write instead.
 
 Names become series, alerts, pages, files and keys of the configuration, and texts become cells of tables. So
-the constructors refuse what one of these could not hold.
+the constructors refuse a name or text that any of these cannot hold.
 """
 
 import re
@@ -38,7 +38,7 @@ BASE: Mapping[str, str] = {
     **dict.fromkeys(("mw", "milliwatts", "kilowatts"), "watts"),
     **dict.fromkeys(("mv", "millivolts"), "volts"),
 }
-"""The base unit in place of others."""
+"""The base unit to use in place of another unit."""
 TAKEN: Mapping[str, str] = {
     **dict.fromkeys(
         ("cluster", "node", "rack", "leaf", "host", "hostname", "instance", "job"), "the scrape adds it"
@@ -58,7 +58,7 @@ LANES: Mapping[str, str] = {
 }
 """The threads in which collectors run; a collector that must work while the driver hangs is not in `nvml`."""
 RESERVED = frozenset({"daemon", "verdict"})
-"""Names that the configuration and the golden texts use for what no collector has."""
+"""Names that the configuration and the golden texts use for other things than collectors."""
 GPUS = 8
 """GPUs of the node for which collectors say how many series they make."""
 LONGEST_ACTION = 300
@@ -82,7 +82,7 @@ def unit_of(metric: "Metric") -> str:
 
 
 def metric_faults(metric: "Metric") -> Iterator[str]:
-    """Return what is wrong with a metric's name, unit, labels, text and panel."""
+    """Return the faults of a metric's name, unit, labels, text and panel."""
     name, kind = f"metric {metric.name!r}", metric.kind.value
     if not NAME.fullmatch(metric.name) or metric.name.startswith("wirewatch_"):
         yield f"{name}: write lower-case words joined by _, without wirewatch_ in front"
@@ -127,7 +127,7 @@ def _label_faults(name: str, labels: Collection[str]) -> Iterator[str]:
 
 
 def rule_faults(rule: "Rule") -> Iterator[str]:
-    """Return what is wrong with a rule's name, healths, alert and texts."""
+    """Return the faults of a rule's name, healths, alert and texts."""
     name = f"rule {rule.name!r}"
     if not RULE.fullmatch(rule.name):
         yield f"{name}: write family.fault, both of lower-case words joined by _"
@@ -159,7 +159,7 @@ def _alert_faults(name: str, rule: "Rule") -> Iterator[str]:
 
 
 def collector_faults(collector: "AnyCollector") -> Iterator[str]:
-    """Return what is wrong with a collector by itself, apart from its metrics and rules."""
+    """Return the faults of a collector by itself, apart from its metrics and rules."""
     name = f"collector {collector.name!r}"
     if not NAME.fullmatch(collector.name):
         yield f"{name}: write lower-case words joined by _"
@@ -182,7 +182,7 @@ def collector_faults(collector: "AnyCollector") -> Iterator[str]:
 
 
 def faults_together(every: Collection["AnyCollector"]) -> Iterator[str]:
-    """Return what collectors claim twice, and default options that cannot hold."""
+    """Return names that collectors claim twice, and default options that cannot hold."""
     for kind, names in (
         ("collector", [one.name for one in every]),
         ("metric", [metric.name for one in every for metric in one.metrics]),

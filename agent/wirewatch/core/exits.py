@@ -6,10 +6,10 @@ from wirewatch.core.types import Health
 
 
 class Exit(IntEnum):
-    """How a command ends. 0 to 3 are verdicts; of a command that gives none, 0 says that it is done.
+    """Exit codes of a command: 0 to 3 are verdicts; from a command without a verdict, 0 means done.
 
-    The other codes are as in sysexits.h: wrong usage, or an order that the daemon refuses; no answer of the
-    daemon, the driver, Prometheus or a scheduler; an internal error, or ended before it was done; a wrong
+    The other codes are as in sysexits.h. 64: wrong usage, or an order that the daemon refuses. 69: no answer
+    of the daemon, the driver, Prometheus or a scheduler. 70: an internal error, or an early end. 78: a wrong
     configuration.
     """
 

@@ -1,4 +1,4 @@
-"""How to install what an optional part of wirewatch takes. No package index has wirewatch itself."""
+"""How to install the requirements of an optional part of wirewatch. No package index has wirewatch itself."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,5 +18,5 @@ EXTRAS: Mapping[str, Sequence[str]] = {
 
 
 def install(extra: str) -> str:
-    """Return the command that installs what an extra takes."""
+    """Return the command that installs the requirements of an extra."""
     return f"pip install {shlex.join(EXTRAS[extra])}"

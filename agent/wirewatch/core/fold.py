@@ -45,7 +45,7 @@ def fold(
 
 
 def after(component: Component, step: Step) -> Component:
-    """The component once a run has ended."""
+    """Return the component after a run."""
     failed = isinstance(step.outcome, Failed)
     found = _held(component, step.outcome.absent) if isinstance(step.outcome, Failed) else step.findings
     ended = replace(
@@ -70,7 +70,7 @@ def after(component: Component, step: Step) -> Component:
 
 
 def overdue(component: Component, at: float, deadline: float) -> Component:
-    """The component while a run is overdue; `at` in Unix seconds, `deadline` in seconds."""
+    """Return the component while a run is overdue; `at` in Unix seconds, `deadline` in seconds."""
     absent = Absent(Why.TIMEOUT, f"no result after {deadline:g} s; still waiting")
     return replace(
         component,

@@ -1,4 +1,4 @@
-"""A GPU's way to the memory of its host as values: what it is, what was measured of it, what PCIe showed."""
+"""A GPU's path to the memory of its host as values: the path, its measurements, and PCIe's counters."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +8,7 @@ from wirewatch.core.types import Absent
 
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """PCIe generation and lanes that GPU and slot should train to, not those that they show now."""
+    """PCIe generation and lanes that GPU and slot should train to, not their present values."""
 
     generation: int
     lanes: int
@@ -16,13 +16,13 @@ class Pcie:
 
 @dataclass(frozen=True, slots=True)
 class HostPath:
-    """How a GPU reaches the memory of the host.
+    """The path from a GPU to the memory of the host.
 
-    `pcie`: the narrowest link of the way, as it should train. `payload`: most bytes of data in a packet, None
-    where not readable. `hidden`: a hypervisor hides the bridges, so that the way is not known. `c2c`: bytes
-    per second each way of chip-to-chip links in place of PCIe, 0 for none. `uplink`: the root port, empty
-    where not known. `cpus`: near the GPU, as the kernel lists them, empty where not known. `nodes`: NUMA
-    nodes of the machine.
+    `pcie`: the narrowest link of the path, at its full training. `payload`: most bytes of data in a packet,
+    None where not readable. `hidden`: a hypervisor hides the bridges, so that the path is not known. `c2c`:
+    bytes per second each way of chip-to-chip links in place of PCIe, 0 for none. `uplink`: the root port,
+    empty where not known. `cpus`: near the GPU, as the kernel lists them, empty where not known. `nodes`:
+    NUMA nodes of the machine.
     """
 
     pcie: Pcie | Absent
@@ -36,11 +36,11 @@ class HostPath:
 
 @dataclass(frozen=True, slots=True)
 class HostCopies:
-    """Copies between a GPU, by position, and pinned memory of the host: seconds of one of `size_bytes`.
+    """Copies between a GPU, by position, and pinned memory of the host: seconds of one copy of `size_bytes`.
 
-    `*_low`: of the fastest single copy. `both`: of one each way at once. `all_*`: while all GPUs of the plan
-    copy that way. `runs`: copies each way in all. `near`: whether the memory was made on CPUs near the GPU,
-    None where these are not known, or their NUMA nodes had too little free memory.
+    `*_low`: the fastest single copy. `both`: one copy each way at once. `all_*`: while all GPUs of the plan
+    copy that way. `runs`: copies each way in all. `near`: whether the memory was allocated on CPUs near the
+    GPU. It is None where these are not known, or their NUMA nodes had too little free memory.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {
@@ -66,7 +66,7 @@ class HostCopies:
 class HostMoved:
     """PCIe of a GPU, by position, while host links were measured: bytes counted, None where not known.
 
-    `pcie`: what the link ran at.
+    `pcie`: the generation and lanes of the link meanwhile.
     """
 
     gpu: int

@@ -1,8 +1,8 @@
 """Slurm's short form of many host names, such as gpu[001-016,020]: read and written. Pure.
 
-As scontrol has it (22.05): a number in brackets keeps its width, the last brackets end a name, and names that
-go on after their number stand alone. Source: `scontrol show hostnames` and `scontrol show hostlist`, which
-tests/node/core/test_hostlist.py compares with where they are installed.
+The form is scontrol's (22.05): a number in brackets keeps its width, and the last brackets end a name. Names
+that go on after their number stand alone. Source: `scontrol show hostnames` and `scontrol show hostlist`.
+tests/node/core/test_hostlist.py compares with both where they are installed.
 """
 
 import re
@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 
 MOST_HOSTS = 65536
-"""Names that one list may have; Slurm's own limit (MAX_RANGE)."""
+"""Most names in a list; Slurm's own limit (MAX_RANGE)."""
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 _DIGITS = 12
 _NUMBER = re.compile(r"(\d{1,18})", re.ASCII)
@@ -23,18 +23,18 @@ _FIELD = re.compile(r"(\w+)=(\S+)", re.ASCII)
 
 
 class HostlistError(Exception):
-    """A text that is not a list of hosts; one line for people."""
+    """A text is not a list of hosts; the message is one line for people."""
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """A key to sort names by, in which gpu10 comes after gpu9, and numbers before words."""
+    """Return a key to sort names by: gpu10 comes after gpu9, and numbers before words."""
     pieces = _NUMBER.split(name)
     # A number by its value, then by its text: n1 and n01 are two hosts.
     return tuple((int(one), one) if place % 2 else (-1, one) for place, one in enumerate(pieces))
 
 
 def expanded(text: str) -> tuple[str, ...]:
-    """Return the names of a list in its order; HostlistError where it is no list, or above MOST_HOSTS."""
+    """Return the names of a list in its order; HostlistError for any other text, or above MOST_HOSTS."""
     items = _ITEM.findall(text.strip())
     if not items or ",".join(items) != text.strip():
         raise HostlistError(f"{_shown(text)} is not a list of hosts such as gpu[001-016]")
@@ -61,7 +61,7 @@ def topology_places(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def compact(names: Iterable[str]) -> str:
-    """The list of these names: natural order, each once, numbers of one width in ranges."""
+    """Return the list of these names: natural order, each once, numbers of one width in ranges."""
     ordered = sorted(set(names), key=natural)
     ranges: dict[str, list[tuple[int, int, int]]] = {}
     for name in ordered:

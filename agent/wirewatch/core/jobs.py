@@ -1,7 +1,7 @@
 """Readings of running jobs: rings of the tap inside them, NCCL Inspector's lines, NCCL's RAS.
 
-Both are hostile input: a job's owner may write anything. Adapters check shapes and bounds; these are the
-values that they make.
+Both are hostile input, since a job's owner may write anything. Adapters check shapes and bounds, and make
+these values.
 """
 
 from collections.abc import Container, Mapping
@@ -30,8 +30,9 @@ class RingState(Enum):
 class RingCounts:
     """The counters of a ring, which only grow; `calls`, `bytes` and `unsized` by op as nccl-tests names it.
 
-    `enqueued`: collectives, timed or not; `unsized` ones have a type that NCCL does not name, so that their
-    bytes are not known. `dropped`: timed ones without a record. `event`: monotonic seconds of the last event.
+    `enqueued`: collectives, timed or not. `unsized`: collectives of a type that NCCL does not name, so that
+    their bytes are not known. `dropped`: timed collectives without a record. `event`: monotonic seconds of
+    the last event.
     """
 
     written: int = 0
@@ -51,15 +52,14 @@ class Ring:
     """One communicator of one process, as the tap describes it.
 
     `name`: of its file, below the folder of rings. `communicator`: the same on every rank, also on other
-    nodes. `gpu`: the UUID of its GPU. `pid`: as the process sees itself; `host_pid` as this machine does,
+    nodes. `gpu`: the UUID of its GPU. `pid`: as the process sees itself; `host_pid`: as this machine does,
     where the lock's holder can be seen. `uid`: owner of the file. `nccl`: such as `2.28.9`, empty where not
-    known. `created`: Unix seconds.
-    `on`, `period`: seconds; channels are timed for `on` of every `period`. `budget`: timed collectives a
-    second of its process, `stride`: of so many blocks of calls one is timed now; both 0 where the ring does
-    not say, as those of 0.2. `untimed`: why they are not, or not any more, by `ww_untimed` of
-    agent/tap/ring.h; 0 while they are. `source`: which other program timed it, with the version of NCCL and
-    the clock; empty for the tap. `owner`: such as `pod:UID`, by the folder that the platform made for the
-    job; empty where there is none.
+    known. `created`: Unix seconds. `on`, `period`: seconds; channels are timed for `on` of every `period`.
+    `budget`: timed collectives a second of its process. `stride`: the number of blocks of calls of which one
+    is timed now. Both are 0 where the ring does not say, as rings of 0.2. `untimed`: why calls are not timed,
+    by `ww_untimed` of agent/tap/ring.h; 0 while they are. `source`: another program that timed it, with the
+    version of NCCL and the clock; empty for the tap. `owner`: such as `pod:UID`, by the folder that the
+    platform made for the job; empty where there is none.
     """
 
     name: str
@@ -94,21 +94,21 @@ class Ring:
 
     @property
     def identity(self) -> str:
-        """Return within whose rings it may be joined: its owner's, else those of the user of its file."""
+        """Return the scope in which rings may be joined: the owner, else the user of the file."""
         return self.owner or f"user:{self.uid}"
 
     def misplaced(self, gpus: Mapping[int, str], known: Container[str]) -> str:
-        """Say where its process computes on another GPU than it names; empty where nothing shows that.
+        """Return in words that its process computes on another GPU than it names; empty where not seen.
 
-        `gpus`: that of each process that computes on one alone, by UUID. `known`: those of this machine; that
-        of a MIG instance is not among them, and is believed.
+        `gpus`: the GPU of each process that computes on one alone, by UUID. `known`: GPUs of this machine. A
+        MIG instance is not among them, and its UUID is believed.
         """
         runs = self.gpu if isinstance(self.host_pid, Absent) else gpus.get(self.host_pid, self.gpu)
         return f"says {self.gpu}, runs on {runs}" if runs != self.gpu and self.gpu in known else ""
 
     @property
     def asker(self) -> tuple[str, str]:
-        """Return for whom it takes a share of a budget: its owner, or a user of the shared level."""
+        """Return the holder of its share of a budget: its owner, or a user of the shared level."""
         return asker(self.owner, self.uid)
 
 
@@ -118,9 +118,9 @@ class TimedCollective:
 
     `number`: of the record in its ring. `sequence`: NCCL's number of this op in this communicator, the same
     on every rank. `size_bytes`: the message as nccl-tests counts it; None where NCCL does not name its type.
-    `seconds`: of the longest channel, with the wait for other ranks in it. `started`, `stopped`: seconds of
-    the GPU's own clock, None where not written. `enqueued`: seconds of this machine's monotonic clock; where
-    no start was written, when the line was. `channels`: 0 where not known.
+    `seconds`: of the longest channel, including its wait for other ranks. `started`, `stopped`: seconds of
+    the GPU's own clock, None where not written. `enqueued`: seconds of this machine's monotonic clock.
+    Without a written start, it is the time of the line. `channels`: 0 where not known.
     """
 
     number: int
@@ -142,8 +142,8 @@ class TimedCollective:
 class RingReading:
     """A ring and its records that are new since the last reading; `missed` were overwritten unread.
 
-    `implausible`: records that hold what cannot be. `last`: number of the last record that was looked at;
-    the next question is for what is after it.
+    `implausible`: records with impossible values. `last`: number of the last record that was looked at; the
+    next question asks for later records.
     """
 
     ring: Ring
@@ -155,7 +155,7 @@ class RingReading:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRing:
-    """A file that is not one of our rings, and why: its owner, its shape, its size."""
+    """A file that is not a ring of ours, with the reason: its owner, its shape, its size."""
 
     name: str
     why: Absent
@@ -170,7 +170,7 @@ class RingsReading:
 
 
 class RasPhase(Enum):
-    """Where in its life a rank's communicator is, by the rank; LEFT: it answered, and is not a member."""
+    """The phase of a rank's communicator, by the rank; LEFT: it answered, and is not a member."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -181,12 +181,11 @@ class RasPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RasRank:
-    """One rank by RAS; `pid` is that inside the job's own pid namespace, `nvml` the index as the job sees it.
+    """One rank by RAS; `pid` is its id in the job's own pid namespace, `nvml` the index that the job sees.
 
     `counts`: launched collectives by op as nccl-tests names it; replays of CUDA graphs are not counted.
-    `errors`: NCCL's results other than success, in words.
-    `missing`: why it did not answer, `unresponsive` or `dead`; empty where it did.
-    Numbers are -1 and the host is `unknown` where RAS does not know them.
+    `errors`: NCCL's results other than success, in words. `missing`: why it did not answer, `unresponsive` or
+    `dead`; empty where it did. Numbers are -1 and the host is `unknown` where RAS does not know them.
     """
 
     rank: int
@@ -202,7 +201,7 @@ class RasRank:
 
 @dataclass(frozen=True, slots=True)
 class RasCrowd:
-    """So many ranks have launched so many of one op; the text of NCCL before 2.28.7 does not list them."""
+    """A number of ranks with the same count of one op, which NCCL before 2.28.7 does not list in its text."""
 
     op: str
     ranks: int
@@ -213,9 +212,9 @@ class RasCrowd:
 class RasCommunicator:
     """One communicator of a job; `hash` with `secondary` name it. `size`: its ranks on all nodes.
 
-    The text of NCCL before 2.28.7 lists only ranks that stand out, and no hash where none does: `crowds`
-    are the others then, `alike` communicators are described by this one value, and `listed` is False.
-    `lost`: ranks that did not answer, listed or not. `phase`: what most of its ranks are in.
+    The text of NCCL before 2.28.7 lists only ranks that stand out, and no hash where none does. Then `crowds`
+    are the other ranks, this value describes `alike` communicators, and `listed` is False. `lost`: ranks that
+    did not answer, listed or not. `phase`: the phase of most of its ranks.
     """
 
     hash: str
@@ -233,9 +232,9 @@ class RasCommunicator:
 class RasReport:
     """One job's answer; `seconds` until it had come. `repaired`: its JSON lacked a comma, which was added.
 
-    `uid`: owner of the socket that answered. `silent`: connections to it that nobody answered, as where one
-    reaches a stopped process. `timeouts`: of the job's RAS threads among themselves. `processes`: of the
-    whole job, 0 where the report does not say. `odd`: lines of a text that were not understood.
+    `uid`: owner of the socket that answered. `silent`: connections that nobody answered, as at a stopped
+    process. `timeouts`: of the job's RAS threads among themselves. `processes`: of the whole job, 0 where the
+    report does not say. `odd`: lines of a text that were not understood.
     """
 
     nccl: str

@@ -17,9 +17,9 @@ WANTED = (
     "NVRM:", "nvidia-nvswitch", "nvidia-peermem", "nvidia_peermem", "mlx5_core ", "pcieport ", "nvidia ",
     "nvidia: probe of ", "mlx5_core: probe of ",
 )  # fmt: skip
-"""A record is kept when it begins with one of these; the rest of the log is none of our business."""
+"""A record is kept when it begins with any of these; wirewatch does not read the rest of the log."""
 _LEVEL_BITS = 3
-"""Of a priority: the rest is the facility."""
+"""Bits of the level in a priority: the rest is the facility."""
 _RECORD = re.compile(r"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;([^\n]*)", re.ASCII)
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _INSTANCE = r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?"
@@ -32,7 +32,7 @@ _CAUSED = re.compile(r"caused by previous Xid (\d{1,9})", re.ASCII)
 """The end of an XID 45, in NVIDIA's open kernel modules (kernel_rc.c)."""
 _OFF_BUS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_PCI}:? .*fallen off the bus")
 _ABOUT_GPU = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}$")
-"""First of several lines; what follows may be that it is not supported, or that it fell off the bus."""
+"""First of several lines; the next lines may say that it is not supported, or that it fell off the bus."""
 _UNSUPPORTED = "is not supported"
 _FELL = re.compile(r"NVRM: .*fallen off the bus")
 _INIT_FAILED = re.compile(rf"NVRM: GPU (?:at )?(?:PCI:)?{_PCI}: .*(?:RmInitAdapter|rm_init_adapter) failed")
@@ -40,7 +40,7 @@ _OPENING = re.compile(rf"NVRM: The NVIDIA GPU (?:PCI:)?{_PCI}")
 _BAR = rf"pci {_PCI}: BAR (?P<order>[0-5])\b"
 """The first six are the device's own; others are its ROM and its virtual functions'."""
 _MEMORY = re.compile(r"pci \S+ BAR [0-5]\b.*(?:: assigned|no space|can't assign|failed to assign)")
-"""Whether a device got memory; kept beside WANTED."""
+"""Lines that say whether a device got memory; kept beside WANTED."""
 _BAR_GIVEN = re.compile(rf"{_BAR}.*: assigned")
 _NO_START = (
     re.compile(rf"nvidia(?P<order>):? (?:probe of )?{_PCI}:? (?:probe with driver nvidia )?failed"),
@@ -48,7 +48,7 @@ _NO_START = (
     re.compile(rf"NVRM: .*BAR\d is 0M @ 0x0 \((?:PCI:)?{_PCI}\)"),
     _INIT_FAILED,
 )
-"""How a start fails; in what the driver says of its own most, in what the kernel says of its probe least."""
+"""Reasons of a failed start: the driver's own messages say most, the kernel's message of its probe least."""
 _WHO = re.compile(r"^pid=(?P<pid>'[^']*'|[^,]*)(?:, ?name=(?:<[^>]*>|[^,]*))?(?:, ?)?")
 _LINK = re.compile(r"\blink (-?\d{1,4})\b", re.IGNORECASE | re.ASCII)
 _RECOVERY = re.compile(
@@ -57,12 +57,12 @@ _RECOVERY = re.compile(
 XID, SXID, OFF_BUS, UNKNOWN = "xid", "sxid", "off_bus", "unknown"
 _NAMED = re.compile(rf"(?:mlx5_core|pcieport|nvidia|mlx5_core: probe of) {_PCI}")
 _SENDER = re.compile(rf"(?:AER|DPC): .*(?:from|received:) {_PCI}")
-"""The device that a port reports an error of."""
+"""The device whose error a port reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """A form of message about a wire that is no XID, how bad it is, and what to do.
+    """A form of message about a wire that is no XID, its severity, and its action.
 
     `ends`: the kinds of events that are over at this card with this message.
     """
@@ -137,11 +137,11 @@ TEXTS: Mapping[str, KernelText] = {
 }  # fmt: skip
 """Messages about a wire that are not XIDs, by the kind of event that they make; the first that fits counts.
 
-Each row names its source in Linux; mlx5 is drivers/net/ethernet/mellanox/mlx5/core. How bad those of mlx5
-are: NVIDIA/NVSentinel, docs/designs/048. Not covered: ports before 5.1, which pciehp names by service.
+Each row names its source in Linux; mlx5 is drivers/net/ethernet/mellanox/mlx5/core. NVIDIA/NVSentinel,
+docs/designs/048, gives the severities of mlx5. Not covered: ports before 5.1, which pciehp names by service.
 """
 _SUSPECT = re.compile(r"\bS?Xid\b|fallen off the bus")
-"""Lines that must be understood: one that is not is counted."""
+"""Lines that must be understood: an unknown line among them is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing the kernel said; `pci` and `link` are empty where the line names none.
+    """One event of the kernel; `pci` and `link` are empty where the line names none.
 
-    `seconds` since the machine was started, by the log's own clock, which cannot be set. `process`: the id
-    of the one that an XID names, empty where it names none. `cause`: the number of the event that this line
+    `seconds` since the machine was started, by the log's own clock, which cannot be set. `process`: the id of
+    the process that an XID names, empty where it names none. `cause`: the number of the event that this line
     continues, 0 for a line that stands alone.
     """
 
@@ -174,15 +174,16 @@ class Event:
 
 
 PAUSE = 10.0
-"""Seconds without a line after which the next one is of another incident."""
+"""Seconds without a line after which the next line belongs to another incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incidents:
-    """Incidents of one kind at one part, and how many lines they made.
+    """Incidents of one kind at one part, and the number of their lines.
 
-    An incident is what one process did without a pause. `open`: the second of the last line of each process,
-    empty for one that no line names; such a line belongs to what is going on.
+    An incident is a series of lines about one process without a pause. `open`: the second of the last line of
+    each process. Its key is empty for lines without a process; such a line belongs to the incidents under
+    way.
     """
 
     count: int = 0
@@ -190,7 +191,7 @@ class Incidents:
     open: Mapping[str, float] = field(default_factory=dict)
 
     def see(self, process: str, seconds: float) -> "Incidents":
-        """The incidents after one more line, at a second of the log's own clock."""
+        """Return the incidents after one more line, at a second of the log's own clock."""
         going_on = {name: last for name, last in self.open.items() if seconds - last <= PAUSE}
         if not process and going_on:
             return Incidents(self.count, self.lines + 1, dict.fromkeys(going_on, seconds))
@@ -200,13 +201,13 @@ class Incidents:
 
 
 def wanted(raw: str) -> bool:
-    """Whether a raw record may concern the wires."""
+    """Return whether a raw record may concern the wires."""
     text = raw.partition(";")[2]
     return text.startswith(WANTED) or bool(_MEMORY.match(text))
 
 
 def vital(raw: str) -> bool:
-    """Whether a raw record may be about an XID or about a GPU that is gone."""
+    """Return whether a raw record may be about an XID or about a GPU that is gone."""
     words = ("Xid", "fallen off the bus", "The NVIDIA GPU", "RmInitAdapter", "rm_init_adapter")
     return any(word in raw for word in words)
 
@@ -220,10 +221,10 @@ def parse_record(raw: str) -> Record | None:
 
 
 def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Event, ...], str]:
-    """Return what the records say, oldest first, and `about` for the next call.
+    """Return the events of the records, oldest first, and `about` for the next call.
 
-    `about`: the GPU of an unfinished message of several lines. A line that speaks of an XID or a GPU off the
-    bus and has no known form, or that a program wrote, is an event of kind `unknown`.
+    `about`: the GPU of an unfinished message of several lines. A line about an XID or a GPU off the bus is of
+    kind `unknown` if it has no known form, or if a program wrote it.
     """
     events = []
     for record in records:
@@ -243,7 +244,7 @@ def parse_events(records: Iterable[Record], about: str = "") -> tuple[tuple[Even
 
 
 def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
-    """The newest message that says most of each GPU that could not be started, by its PCI address."""
+    """Return the newest and most informative message on each GPU that failed to start, by PCI address."""
     found: dict[tuple[str, str], str] = {}
     refused = ""
     for record in (one for one in records if not one.facility):
@@ -263,7 +264,7 @@ def failed_starts(records: Iterable[Record]) -> Mapping[str, str]:
 def recovery_word(message: str) -> str:
     """Return the recovery action of an XID 154 in lower case; empty where the message has none.
 
-    Words that are not known give way to their number, which is NVML's: drivers of 2026 have other words.
+    Unknown words give way to their number, which is NVML's: drivers of 2026 have other words.
     """
     match = _RECOVERY.search(message)
     if match is None:

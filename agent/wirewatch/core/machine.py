@@ -1,4 +1,4 @@
-"""How a machine is recognised, so that what was remembered of another one is not taken for its own."""
+"""Recognise a machine, so that wirewatch never takes the memory of another machine for its own."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,10 +15,10 @@ _SAME_EVERYWHERE = frozenset({
     "03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009",
     "12345678-1234-5678-90ab-cddeefaabbcc", "12345678-1234-5678-1234-567812345678",
 })  # fmt: skip
-"""System UUIDs that firmware has before anyone gives it one (systemd's list of bad product UUIDs)."""
+"""System UUIDs that firmware has before anyone sets a real UUID (systemd's list of bad product UUIDs)."""
 _NO_SERIAL = re.compile(r"none|n/?a|default|filled|specified|unknown|serial|invalid|empty|applicable|o\.e\.m")
 _LEAST = 5
-"""Characters that a serial has at least."""
+"""The least number of characters of a serial."""
 _GPU, _NIC, _BOARD = "gpu", "nic", "board"
 
 
@@ -56,30 +56,30 @@ READERS: Sequence[Callable[[Sysfs], Machine]] = (_firmware, _gpus, _cards)
 
 
 def united(one: Machine, other: Machine) -> Machine:
-    """By what either is known; the system's UUID of the first counts."""
+    """Return the machine with the names of both; the system's UUID of the first counts."""
     return Machine(one.system or other.system, tuple(sorted({*one.names, *other.names})))
 
 
 def gpu_names(uuids: Iterable[str]) -> Iterator[str]:
-    """GPUs by UUID; one whose UUID is not known has no name."""
+    """Return names of GPUs by UUID; a GPU without a known UUID has no name."""
     return (f"{_GPU}:{uuid}" for uuid in uuids if uuid)
 
 
 def nic_names(guids: Iterable[str]) -> Iterator[str]:
-    """Network cards by GUID; one of zeros alone, or of the highest digits, is no name."""
+    """Return names of network cards by GUID; a GUID of zeros alone, or of the highest digits, is no name."""
     return (f"{_NIC}:{guid}" for guid in guids if is_guid(guid))
 
 
 def is_guid(text: str) -> bool:
-    """Whether a GUID names a card: some are zeros until firmware gives one."""
+    """Return whether a GUID names a card: some are zeros until firmware gives one."""
     return len(set(text.lower()) - set("0f:.x-")) > 0 or len(set(text.lower()) - set(":.x-")) > 1
 
 
 def foreign(kept: Machine, now: Machine) -> str:
-    """Why what was kept belongs to another machine, in words; empty where it is of this one, or may be.
+    """Return why kept data is another machine's, in words; empty where it is, or may be, this machine's.
 
-    The system's UUID decides where both know it; else one part in common is enough for the same machine,
-    and none of a kind that both know makes it another.
+    The system's UUID decides where both know it. Else one part in common is enough for the same machine.
+    Without any common part of a kind that both know, it is another machine.
     """
     if kept.system and now.system:
         same = kept.system == now.system
@@ -94,7 +94,7 @@ def foreign(kept: Machine, now: Machine) -> str:
 
 
 def is_decided(kept: Machine, now: Machine) -> bool:
-    """Whether what is known now is enough to tell; where it is not, the driver must be asked for its GPUs."""
+    """Return whether the known parts are enough to decide; otherwise ask the driver for its GPUs."""
     known = (kept.system and now.system) or set(kept.names) & set(now.names)
     return bool(known) or _GPU in _kinds(now) or _GPU not in _kinds(kept)
 

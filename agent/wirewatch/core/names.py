@@ -1,14 +1,14 @@
-"""Suggestions for a name that does not exist: the known names that are most like it."""
+"""Suggestions for a name that does not exist: the most similar known names."""
 
 import re
 from collections.abc import Collection
 
 CLOSE = 0.6
-"""Least likeness of two names, 0 to 1, at which one may be a slip of the other."""
+"""Least similarity of two names, 0 to 1, at which the first may be a slip of the other."""
 
 
 def nearest(name: str, names: Collection[str]) -> tuple[str, ...]:
-    """The names that are most like this one, in any case; at most three, those that contain it first."""
+    """Return at most three similar names, in any case; names that contain the text come first."""
     # Only where something is wrong already: it takes longer to import than `check` takes.
     from difflib import get_close_matches  # noqa: PLC0415
 
@@ -20,6 +20,6 @@ def nearest(name: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def did_you_mean(name: str, names: Collection[str], otherwise: str) -> str:
-    """A question with the nearest names; `otherwise` where nothing is like it."""
+    """Return a question with the nearest names; `otherwise` where no name is similar."""
     found = " or ".join(map(repr, nearest(name, names)))
     return f"did you mean {found}?" if found else otherwise

@@ -22,7 +22,7 @@ BURST = Question("Burst", (250, 138, 139))
 OLD_SPEEDS = (*range(84, 90), *range(132, 138))
 """Fields with the line rate of one link each, from before the field that takes a link; they are twelve."""
 OLD_LINKS = 18
-"""How many links are asked for where a driver does not say how many a GPU has."""
+"""The number of links to ask for where a driver does not say how many a GPU has."""
 MOST_GPUS, MOST_LINKS = 1024, 256
 """More GPUs than any node has, and more links than any GPU has: a larger count is an error of the driver."""
 _MIG_ON = 1
@@ -58,7 +58,7 @@ _CONFIGURATIONS = {
 class Supported:
     """Facts of a GPU that hold for an NVML session: questions to `skip`, answers `kept` that do not change.
 
-    `mig`: for a GPU that is split. One that is whole again is asked everything again.
+    `mig`: the GPU is split. A GPU that is whole again is asked everything again.
     """
 
     session: int = -1
@@ -102,7 +102,7 @@ HARMLESS = frozenset(
 They hold a graphics context on every GPU that an X server drives, for as long as the machine is up.
 """
 Pids = frozenset[int | None]
-"""Ids of processes; None stands for one without an id."""
+"""Ids of processes; None stands for a process without an id."""
 
 
 def ask_gpu(
@@ -133,7 +133,7 @@ def ask_gpu(
 
 
 def whole_failure(values: Sequence[Json | Absent]) -> Absent | None:
-    """The first reason when nothing at all could be read, unsupported fields aside; else None."""
+    """Return the first reason when nothing at all could be read, unsupported fields aside; else None."""
     bad = (v for v in values if isinstance(v, Absent) and v.why is not Why.UNSUPPORTED)
     return next(bad, None) if all(isinstance(v, Absent) for v in values) else None
 
@@ -172,7 +172,7 @@ def as_str(value: Json | Absent) -> str | Absent:
 
 
 def as_pids(value: Json | Absent) -> frozenset[int] | Absent:
-    """The process ids of NVML's list of processes; MALFORMED where one of them is not a number."""
+    """Return the process ids of NVML's list of processes; MALFORMED where any of them is not a number."""
     found = _pids(value)
     if isinstance(found, Absent):
         return found
@@ -237,7 +237,7 @@ def member(value: Json | Absent, name: str) -> Json | Absent:
 
 
 def count_links(nvml: Nvml, gpu: str) -> int:
-    """How many links a GPU has, up or down; OLD_LINKS where its driver does not say."""
+    """Return the number of a GPU's links, up or down; OLD_LINKS where its driver does not say."""
     count = as_count(nvml.ask(gpu, [LINK_COUNT])[0].value, MOST_LINKS)
     return OLD_LINKS if isinstance(count, Absent) else count
 
@@ -267,7 +267,7 @@ def link_speed(link: int) -> Question:
 
 
 def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozenset[int | None]] | Absent:
-    """Return the ids of processes that compute on a GPU, and of those that draw; None: without an id."""
+    """Return the ids of processes that compute on a GPU, and of processes that draw; None: without an id."""
     answers = [answer.value for answer in nvml.ask(gpu.key, PROCESSES)]
     # Old drivers do not list the clients of MPS, and some GPUs cannot draw.
     found: list[frozenset[int | None]] = []
@@ -282,12 +282,12 @@ def gpu_processes(nvml: Nvml, gpu: Gpu) -> tuple[frozenset[int | None], frozense
 
 
 def count_gpus(ask: Ask) -> int | Absent:
-    """How many GPUs NVML enumerates."""
+    """Return the number of GPUs that NVML enumerates."""
     return as_count(ask(None, [COUNT])[0].value, MOST_GPUS)
 
 
 def identify(ask: Ask, index: int, known: Gpu | None) -> Gpu:
-    """Return the GPU at an index; `known`, last seen there, has what the same GPU does not answer now."""
+    """Return the GPU at an index; `known`, last seen there, fills gaps if it is the same GPU."""
     uuid, pci, name = (a.value for a in ask(f"index:{index}", IDENTITY))
     found = as_str(uuid)
     last = known or Gpu(index, "")

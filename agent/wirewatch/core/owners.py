@@ -1,10 +1,10 @@
-"""The owner of a process by its control group: a pod, a Slurm job or a container. Who started it.
+"""The owner of a process by its control group (a pod, a Slurm job or a container), and its parent process.
 
 A control group names an owner only where the scheduler alone makes names. Paths are read from the left, and
-the first owner ends the search: its user chooses all names below it, and all below a user's slice. Slices are
-of the system's manager alone, since systemd delegates services and scopes only.
+the first owner ends the search. Its user chooses all names below it, and all below a user's slice. Only
+slices of the system's manager count, since systemd delegates services and scopes only.
 
-A reader in another namespace of control groups sees `/../..` in place of what leads to the nearest common
+A reader in another namespace of control groups sees `/../..` in place of the path to the nearest common
 group, which is above the reader's own. A name there is sure if it is the scheduler's own, such as `podUID` or
 `slurmstepd.scope`. The owner of `/../job_7` is unknown.
 """
@@ -17,9 +17,9 @@ from wirewatch.core.types import Absent, value_or, whole
 
 CONTAINER = "container:"
 PROBE = "probe"
-"""In place of an owner: a probe of wirewatch itself."""
+"""Takes the place of an owner for a probe of wirewatch itself."""
 CONTAINER_DIGITS = 12
-"""Of a container's id, as docker and podman list them."""
+"""Digits of a container's id, as docker and podman list them."""
 SLURM_CONFS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 """The second is slurmd's own, where the controller hands out the configuration."""
 _SPOOL = re.compile(r"^\s*SlurmdSpoolDir\s*=\s*(/[^\s#]*)", re.ASCII | re.IGNORECASE | re.MULTILINE)
@@ -58,7 +58,7 @@ _PLACES = tuple(
 
 
 def process_owner(sysfs: Sysfs, pid: int) -> str:
-    """Return `owner_of` of a process; empty where that cannot be read, or slurmd's files contradict it."""
+    """Return `owner_of` of a process; empty where it cannot be read, or slurmd's files contradict it."""
     owner = owner_of(value_or(sysfs.read(f"/proc/{pid}/cgroup"), ""))
     kind, _, job = owner.partition(":")
     steps = _stepping(sysfs) if kind == "slurm" and job.isdigit() else frozenset()
@@ -68,7 +68,7 @@ def process_owner(sysfs: Sysfs, pid: int) -> str:
 def owner_of(cgroup: str) -> str:
     """Return the owner by /proc/PID/cgroup: `pod:UID`, `slurm:ID` or `container:ID`.
 
-    It is empty where no line names one, and where two lines (of version 1) name different ones.
+    It is empty where no line names an owner, and where two lines (of version 1) name different owners.
     """
     found = {_owner(path) for path in paths_of(cgroup)} - {""}
     return found.pop() if len(found) == 1 else ""
@@ -89,7 +89,7 @@ def _owner(path: str) -> str:
 
 
 def _stepping(sysfs: Sysfs) -> frozenset[str]:
-    """The jobs whose steps slurmd runs, by the sockets in its folder; none where that folder is not known."""
+    """Return the jobs whose steps slurmd runs, by the sockets in its folder; none for an unknown folder."""
     texts = (sysfs.read(conf) for conf in SLURM_CONFS)
     conf = next((text for text in texts if not isinstance(text, Absent)), None)
     if conf is None:

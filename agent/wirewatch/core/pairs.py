@@ -1,9 +1,9 @@
-"""Words for what pairs of nodes measure between them, and for the parts that can be slow."""
+"""Words for the measurements between pairs of nodes, and for the parts that can be slow."""
 
 from enum import StrEnum
 
 FAILED_LOSS = 0.3
-"""The share of its speed that a part has lost from which on it is FAILED."""
+"""A part is FAILED when it has lost at least this share of its speed."""
 
 
 class Way(StrEnum):

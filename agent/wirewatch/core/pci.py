@@ -1,7 +1,7 @@
 """Where PCI devices sit and what lies between two of them, from the paths that sysfs resolves to.
 
-Names of paths follow nvidia-smi: PIX at most one switch, PXB several, PHB through the host bridge of one
-root, NODE between roots of one NUMA node, SYS between NUMA nodes. NCCL has no NODE: it calls it PHB.
+Names of paths follow nvidia-smi. PIX: at most one switch, PXB: several, PHB: through the host bridge of one
+root. NODE: between roots of one NUMA node, SYS: between NUMA nodes. NCCL calls NODE PHB.
 """
 
 import re
@@ -17,10 +17,10 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 ACS_FLAGS = {"ReqRedir": 1 << 2, "CmpltRedir": 1 << 3, "UpstreamFwd": 1 << 4}
 """Bits of the ACS control register that send peer-to-peer packets up to the root (PCI Express base, 7.7.11).
 
-SrcValid alone does not, and stands on healthy machines.
+SrcValid alone does not redirect packets, and is set on healthy machines.
 """
 _FIRST, _PCI_EXPRESS = 0x34, 0x10
-"""Where the list of capabilities begins, and the number of the one that has the sizes of packets."""
+"""Where the list of capabilities begins, and the number of the capability with the sizes of packets."""
 _EXTENDED = 0x100
 _ACS = 0x000D
 _POINTER = 0xFFC
@@ -57,7 +57,7 @@ class Place:
 
 
 def normal_pci(text: str) -> str:
-    """Return an address of NVML or an XID as the kernel writes it; empty for what is no address."""
+    """Return an address of NVML or an XID as the kernel writes it; empty for any other text."""
     domain, _, rest = text.strip().lower().partition(":")
     if not _HEX.fullmatch(domain) or not _BELOW.fullmatch(rest):
         return ""
@@ -82,7 +82,7 @@ def place(resolved: str, numa: str | Absent) -> Place | Absent:
 
 
 def hidden(one: Place) -> bool:
-    """Whether a hypervisor shows the device flat on its root, so that its wires are not known."""
+    """Return whether a hypervisor shows the device flat on its root, so that its wires are not known."""
     return not one.bridges
 
 
@@ -103,7 +103,7 @@ def path_between(one: Place | Absent, other: Place | Absent, *, nodes: int | Non
 
 
 def bridges_between(one: Place, other: Place) -> tuple[str, ...]:
-    """Bridges that a packet from one to the other turns at or passes, none above where they meet."""
+    """Return the bridges on a packet's path between two places, none above the point where they meet."""
     if one.root != other.root:
         return (*one.bridges, *other.bridges)
     shared = _shared(one, other)
@@ -132,9 +132,9 @@ def acs_redirects(config: bytes) -> tuple[str, ...] | Absent:
 
 
 def most_payload(config: bytes | Absent) -> int | None:
-    """Most bytes of data in a packet, as a configuration space sets it (PCI Express base, 7.5.3.4).
+    """Return the most bytes of data in a packet, by a configuration space (PCI Express base, 7.5.3.4).
 
-    None for its first 64 bytes alone, which is all that some may read, and for a device without PCIe.
+    None for its first 64 bytes alone, which is all that some users may read, and for a device without PCIe.
     """
     at, seen = (config[_FIRST] if isinstance(config, bytes) and len(config) > _FIRST else 0), set[int]()
     while isinstance(config, bytes) and at and at + 10 <= len(config) and at not in seen:
@@ -158,7 +158,7 @@ def generation(speed: str | Absent) -> int | Absent:
 
 
 def width(text: str | Absent) -> int | Absent:
-    """Return the lanes of `current_link_width`; 0 and 255: no link, 63: all ones, the device is lost."""
+    """Return the lanes of `current_link_width`; 0 and 255: no link, 63: all bits set, the device is lost."""
     if isinstance(text, Absent):
         return text
     lanes = whole(text)

@@ -1,4 +1,4 @@
-"""The ports: everything the collectors may ask of the world, as Protocols.
+"""The ports: every question of collectors to the world, as Protocols.
 
 A question is a plain value with a canonical text, so that an answer can be recorded and played back.
 """
@@ -57,7 +57,7 @@ class Gpu:
 
     @property
     def key(self) -> str:
-        """Stable over renumbering; a GPU whose UUID was never read goes by its index."""
+        """Return a key that is stable over renumbering; a GPU whose UUID was never read goes by its index."""
         return self.uuid or f"index:{self.index}"
 
 
@@ -72,19 +72,19 @@ class NvmlCost:
 
 
 class Nvml(Protocol):
-    """NVML, one question after the other; nothing here raises for what hardware or driver do."""
+    """NVML, asked one question after the other; no fault of hardware or driver raises here."""
 
     def session(self) -> int:
-        """Changes whenever NVML was initialised again: what a device supports must be asked again."""
+        """Changes with each initialisation of NVML: then ask again what a device supports."""
 
     def gpus(self) -> Sequence[Gpu] | Absent:
-        """The GPUs as enumerated in this session, lost ones included."""
+        """Return the GPUs as enumerated in this session, lost GPUs included."""
 
     def ask(self, gpu: str | None, questions: Sequence[Question]) -> Sequence[Answer]:
-        """One answer a question, in order; `gpu` is a `Gpu.key`, None for the system."""
+        """Return an answer for each question, in order; `gpu` is a `Gpu.key`, None for the system."""
 
     def seek(self) -> None:
-        """Initialise NVML again after a while, and ever more rarely: its list lacks a GPU that is due."""
+        """Initialise NVML again after a while, and ever more rarely: its list lacks an expected GPU."""
 
     def cost(self) -> NvmlCost:
         """The cost of NVML since the start of this process."""
@@ -103,7 +103,7 @@ class Sysfs(Protocol):
         """Names in a folder, sorted."""
 
     def link(self, path: str) -> str | Absent:
-        """The absolute path that this one resolves to."""
+        """Return the absolute path that this link resolves to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Host(Protocol):
         """The answer to a question about the machine, such as `BootId` or `Hostname`."""
 
     def process(self, pid: int | None) -> ProcessUse | Absent:
-        """`pid` None is this process."""
+        """Return the CPU seconds and bytes of a process; `pid` None is this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Kmsg(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Text that a program printed, and its exit status; it may have failed after printing what is good."""
+    """Text that a program printed, and its exit status; the text may be good although it failed."""
 
     status: int
     out: str
@@ -149,7 +149,7 @@ class Output:
 
 
 class Command(Protocol):
-    """Other programs; only those on the adapter's list can be run."""
+    """Other programs; only programs on the adapter's list can be run."""
 
     def run(self, name: str) -> Output | Absent:
         """Run a program by its name; MISSING where it is not installed."""
@@ -169,7 +169,7 @@ class Kubelet(Protocol):
     """The kubelet's list of pods and the devices that they were given."""
 
     def pods(self) -> Sequence[Pod] | Absent:
-        """Pods that hold devices, finished ones too before Kubernetes 1.34; MISSING: no kubelet here."""
+        """Return pods that hold devices, before Kubernetes 1.34 finished pods too; MISSING: no kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class SlurmJob:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A scheduler's word that probes stay off the GPUs of a job; `gpus` as of a SlurmJob, None for all.
+    """A scheduler's order that keeps probes off the GPUs of a job; `gpus` as of a SlurmJob, None for all.
 
     `owner`: slurm:ID or pod:UID. `until`: seconds since the boot.
     """
@@ -205,11 +205,11 @@ class Order:
     """A probe to run, and its limits.
 
     `allocations` names the job or pod that was given GPUs since the probe began, None for none; it is called
-    about once a second. `withdrawn` says why the probe is not wanted any more, None while it is; it is called
-    some fifty times a second, as is `held`: who holds probes off these GPUs since the probe began.
-    `deadline`: seconds from the start to the kill. `heard` gets each measurement of the plan's cases as soon
-    as the worker reports it, whatever becomes of the probe afterwards. `paths`: from each GPU to the host's
-    memory.
+    about once a second. `withdrawn` says why the probe is not wanted any more, None while it is. `held` names
+    the holder that keeps probes off these GPUs since the probe began. Both are called some fifty times a
+    second. `deadline`: seconds from the start to the kill. `heard` gets each measurement of the plan's cases
+    as soon as the worker reports it, whatever becomes of the probe afterwards. `paths`: from each GPU to the
+    host's memory.
     """
 
     plan: Plan
@@ -226,12 +226,12 @@ class Order:
     paths: tuple[HostPath, ...] = ()
 
     def unwanted(self) -> str | None:
-        """Why the probe is to end, None while it is not."""
+        """Return why the probe must end, None while it need not."""
         return self.withdrawn() or self.held()
 
 
 class Probe(Protocol):
-    """Runs probes where their worker would run: in this process's children, or in a prober's."""
+    """Runs probes in this process's children, or in a prober's."""
 
     def engine(self, wanted: str) -> str | Absent:
         """The engine that `auto` or a name resolves to here."""
@@ -240,13 +240,13 @@ class Probe(Protocol):
         """NCCL's settings in the environment of the worker."""
 
     def lock(self) -> AbstractContextManager[str | None]:
-        """Keep other processes from probing while it is held; yields None, or what holds it instead."""
+        """Keep other processes from probing while it is held; yields None, or the present holder."""
 
     def holds(self) -> Sequence[Hold] | Absent:
         """The holds that are in force."""
 
     def run(self, order: Order) -> Probed:
-        """Run one probe; never raises for what GPUs, driver or worker do."""
+        """Run one probe; no fault of GPUs, driver or worker raises."""
 
 
 class Clock(Protocol):
@@ -260,20 +260,20 @@ class Clock(Protocol):
 
 
 class Rings(Protocol):
-    """The files in which the tap inside running jobs writes what their collectives do."""
+    """The files of the tap inside running jobs, with records of their collectives."""
 
     def poll(self, after: Mapping[str, int]) -> RingsReading | Absent:
-        """Every ring with its records after the number given for its name; MISSING: no folder of rings."""
+        """Return each ring with its records after the number given for its name; MISSING: no folder."""
 
 
 class Ras(Protocol):
     """NCCL's RAS service of the jobs on this node. It makes the whole job talk: ask on suspicion alone."""
 
     def ask(self, deadline: float) -> Sequence[RasReport] | Absent:
-        """One report a job that answers within so many seconds; MISSING: nobody listens."""
+        """Return a report of each job that answers within so many seconds; MISSING: nobody listens."""
 
     def listeners(self, pid: int | None = None) -> Sequence[RasListener] | Absent:
-        """The listeners there, in the network namespace of a process or in our own; no job hears of it."""
+        """Return the listeners in the network namespace of a process or in our own; no job notices it."""
 
 
 class NoRings:

@@ -1,8 +1,8 @@
-"""A probe as values: what to measure, what the worker measured, under what conditions, and all of it.
+"""A probe as values: its plan, the worker's measurements, the conditions, and all of them together.
 
-`Plan` travels to the worker as a line of JSON, `Document` is the worker's answer. `Conditions` are what an
-expected busbw follows from. `Probed` is a whole probe, with nothing judged yet; it is what a prober answers,
-what a recording holds, and what `wrong_in_probed` checks. Field names are JSON keys.
+`Plan` travels to the worker as a line of JSON, `Document` is the worker's answer. An expected busbw follows
+from `Conditions`. `Probed` is a whole probe, with nothing judged yet: a prober answers it, a recording holds
+it, and `wrong_in_probed` checks it. Field names are JSON keys.
 """
 
 import json
@@ -22,13 +22,13 @@ ALLTOALL, SENDRECV = "alltoall", "sendrecv"
 OPS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
 """The collectives that a probe measures by itself."""
 PRIMITIVES = (*OPS, BROADCAST, REDUCE, SCATTER, GATHER, ALLTOALL, SENDRECV)
-"""All that can be measured, by nccl-tests' names; 0 is the root of those that have one."""
+"""All measurable primitives, by nccl-tests' names. Primitives with a root use rank 0."""
 SEND = "send"
-"""Between nodes alone: the first half of a group sends to the second half, each to one, and nothing back."""
+"""Between nodes alone: each rank of a group's first half sends to one of the second; none replies."""
 DIVIDED = frozenset({ALL_GATHER, REDUCE_SCATTER, SCATTER, GATHER, ALLTOALL})
-"""A message of these has a share for each rank."""
+"""Primitives whose message has a share for each rank."""
 OUT_OF_PLACE = frozenset({ALLTOALL, SENDRECV})
-"""NCCL has these in no other form, whatever is asked for."""
+"""Primitives that NCCL runs out of place only, whatever is asked for."""
 DTYPES: Mapping[str, int] = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
 }  # fmt: skip
@@ -36,15 +36,15 @@ DTYPES: Mapping[str, int] = {
 ENGINES = ("nccl", "torch", "distributed", "gloo")
 KIB, MIB = 1 << 10, 1 << 20
 NOT_KNOWN = Absent(Why.MISSING, "not told")
-"""The text stays: recordings of 0.1 contain it."""
+"""Keep this text: recordings of 0.1 contain it."""
 DOCUMENT_SCHEMA: Literal["wirewatch.worker/1"] = "wirewatch.worker/1"
 PROBED_SCHEMA: Literal["wirewatch.probed/1"] = "wirewatch.probed/1"
 ErrorKind = Literal["no_engine", "no_device", "out_of_memory", "driver", "nccl", "internal"]
 Outcome = Literal[
     "ok", "preempted", "no_engine", "out_of_memory", "failed", "timeout", "garbage", "stuck", "away"
 ]
-"""How a probe ended. `ok`: it was complete, and the judge says what it means. `stuck`: its worker cannot be
-killed. `away`: the prober that ran it is gone, or did not answer."""
+"""The end of a probe. `ok`: complete, the judge decides. `stuck`: its worker cannot be killed. `away`: the
+prober that ran it is gone, or did not answer."""
 REPORT = "timed "
 """The beginning of a worker's marked line that has a measurement."""
 _STRICT: dict[str, object] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
@@ -55,7 +55,7 @@ Launch = Literal["stream", "graph", "host"]
 class Case:
     """One measurement: a collective of a group at one size in bytes, timed over `iterations` runs.
 
-    `launch` is how it shall be launched; an engine that cannot do so says in `Timed` what it did. Where ranks
+    `launch` is the requested launch; an engine without it reports its own launch in `Timed`. Where ranks
     share the message, each share is rounded down to a multiple of 16 bytes, as nccl-tests do.
     """
 
@@ -70,8 +70,8 @@ class Case:
 class Meeting:
     """Where the workers of several nodes meet, each with as many ranks: the first node listens, others come.
 
-    `node`: which of `nodes` this is, from 0. Its ranks begin at `node` times their number. `patience`:
-    seconds for which one waits for the others.
+    `node`: the number of this node among `nodes`, from 0. Its ranks begin at `node` times their number.
+    `patience`: seconds to wait for the others.
     """
 
     host: str
@@ -83,19 +83,18 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Measurements of one probe on `gpus`: UUIDs in rank order; for the gloo engine any names, one a rank.
+    """Measurements of one probe on `gpus`: UUIDs in rank order. The gloo engine takes any names, one a rank.
 
-    `groups`: positions in `gpus`, one communicator each; with a `meeting` ranks of all its nodes. Sizes
-    are nccl-tests' message sizes in bytes (for all_gather and reduce_scatter the whole, over all ranks).
-    `latency_sizes` run as CUDA graphs of `latency_iterations`; `bandwidth` has each size with its number
-    of timed runs, after `warmup` others. `cases` are measured after those, and each is reported as soon
-    as it is. Each directed pair of GPUs copies `copy_bytes`, 0 for none, `copies` times; `micro` asks for
-    a matrix product and a memory copy on each GPU. Each GPU and pinned memory of the host copy `host_bytes`,
-    0 for none; `near`: the CPUs near each GPU as the kernel lists them, empty where not known. `in_place`
-    holds for primitives that can be so: not for alltoall and sendrecv. `registered`: the collectives' buffers
-    are registered with their communicator. `environment`: settings of NCCL that the worker gets over those
-    that it inherits. `log` is the file for NCCL's own log. With `pauses` the worker waits for a line on its
-    input at every mark.
+    `groups`: positions in `gpus`, one communicator each; with a `meeting` ranks of all its nodes. Sizes are
+    nccl-tests' message sizes in bytes (for all_gather and reduce_scatter the whole, over all ranks).
+    `latency_sizes` run as CUDA graphs of `latency_iterations`. `bandwidth` has each size with its number of
+    timed runs, after `warmup` others. `cases` are measured last, and each is reported at once. Each directed
+    pair of GPUs copies `copy_bytes`, 0 for none, `copies` times; `micro` asks for a matrix product and a
+    memory copy on each GPU. Each GPU and pinned memory of the host copy `host_bytes`, 0 for none. `near`: the
+    CPUs near each GPU as the kernel lists them, empty where not known. `in_place` holds for all primitives
+    but alltoall and sendrecv. `registered`: the collectives' buffers are registered with their communicator.
+    `environment`: settings of NCCL that override the worker's inherited settings. `log` is the file for
+    NCCL's own log. With `pauses` the worker waits for a line on its input at every mark.
     """
 
     engine: str
@@ -122,7 +121,7 @@ class Plan:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are, on all nodes."""
+        """The number of ranks on all nodes."""
         return len(self.gpus) * (1 if self.meeting is None else self.meeting.nodes)
 
     @property
@@ -135,7 +134,7 @@ class Plan:
         return (*self.latency_sizes, *(size for size, _ in self.bandwidth))
 
     def runs(self, size_bytes: int) -> int:
-        """How often a size of `bandwidth` runs."""
+        """The number of timed runs of a size of `bandwidth`."""
         return dict(self.bandwidth)[size_bytes]
 
     def cases_of(self, group: int, op: str) -> tuple[Case, ...]:
@@ -149,9 +148,9 @@ class Plan:
 class Timed:
     """One collective at one size: seconds an operation, of `iterations` in a row without a gap.
 
-    `low`, `median`, `high` are over single iterations, equal where those were not timed one by one. `runs`
-    counts every time it ran, warm-up and check included. `wrong`: elements that were not what they should
-    be, over all ranks, of a last run into a poisoned buffer.
+    `low`, `median`, `high` are over single iterations, and equal where iterations were not timed singly.
+    `runs` counts every run, warm-up and check included. `wrong`: wrong elements over all ranks, in a last run
+    into a poisoned buffer.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -171,7 +170,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy between GPUs by position in the plan; `direct`: they reach each other's memory."""
+    """A copy between GPUs by position in the plan; `direct`: each reaches the other's memory."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -187,9 +186,9 @@ class Copy:
 class Micro:
     """The speed of one GPU alone: seconds of a matrix product and of a copy within its memory.
 
-    `*_seconds` are medians, with the lowest and highest. The product's time means something only beside that
-    of the peers and of earlier probes. The means are over all runs in a row, 0 where an older worker sent
-    none: the time slices of another process on the GPU show in the means alone.
+    `*_seconds` are medians, with the lowest and highest. The product's time means something only beside the
+    time of peers and of earlier probes. The means are over all runs in a row, 0 where an older worker sent
+    none. Only the means show the time slices of another process on the GPU.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -237,7 +236,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """All that a worker measured before an `error`; `not_offered`: primitives that its engine lacks.
+    """All measurements of a worker before an `error`; `not_offered`: primitives that its engine lacks.
 
     `no_hosts`: why no host link was measured though the plan asks for it.
     """
@@ -277,13 +276,13 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """All that an expected busbw follows from, for one group of GPUs.
+    """All inputs of an expected busbw, for one group of GPUs.
 
     `link_rate`: bytes per second of one NVLink link each way, as most links of the node show it; used for
-    products without data. `links`: how many links a GPU has, if the operator says so. `multicast`: whether
-    the driver offers what NVLS needs. `settings`: NCCL's, the environment over nccl.conf. `pins`: the
+    products without data. `links`: links of a GPU, if the operator gave them. `multicast`: whether the driver
+    offers the multicast that NVLS needs. `settings`: NCCL's, the environment over nccl.conf. `pins`: the
     operator's busbw in bytes per second, by `op` (for ever larger messages) or `op@bytes`. `network`: the
-    node's RDMA ports, read for probes that are to go over them.
+    node's RDMA ports, read for probes that go over them.
     """
 
     group: Group
@@ -298,7 +297,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class ProbedGpu:
-    """A GPU of the plan: bytes in use; `others_memory`: share of the time of others' use before."""
+    """A GPU of the plan: bytes in use; `others_memory`: share of time in which others used it before."""
 
     index: int
     uuid: str
@@ -310,7 +309,7 @@ class ProbedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """By how much a GPU's NVLink counters grew in a part of the probe; bytes None where not known."""
+    """The growth of a GPU's NVLink counters in a part of the probe; bytes None where not known."""
 
     gpu: int
     transmit: int | None
@@ -339,7 +338,7 @@ class LinkBytes:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """A GPU's clocks in Hz and NVML's bits of what lowers them, while the GPU worked alone."""
+    """A GPU's clocks in Hz and NVML's bits of the reasons that lower them, while the GPU worked alone."""
 
     gpu: int
     sm: float | None
@@ -349,12 +348,12 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A probe as it went: what was asked, what was measured, what was counted meanwhile; nothing is judged.
+    """A whole probe: its plan, measurements and counters meanwhile, with nothing judged.
 
     `at` in Unix seconds; `seconds` for all of it, `held_seconds` with contexts on the GPUs. `why` says in
     words what ended it early. `conditions`: one for each group of the plan. `settings`: NCCL's, as the worker
     found them in its environment and in /etc/nccl.conf. `ports`: bytes that each RDMA port and network
-    interface sent. `paths`: to the host, one a GPU; `hosts`: what PCIe showed meanwhile.
+    interface sent. `paths`: to the host, one a GPU; `hosts`: PCIe's counters and links meanwhile.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -382,7 +381,7 @@ class Probed:
 
     @property
     def shown(self) -> Document:
-        """Return what the worker wrote; an empty document where it wrote none."""
+        """Return the worker's document; an empty document where it wrote none."""
         return self.document or Document("wirewatch.worker/1", self.plan.engine)
 
 
@@ -464,7 +463,7 @@ def encode_document(document: Document) -> bytes:
 
 
 def rounds(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """A tournament: rounds of disjoint pairs in which every one of `count` meets every other once."""
+    """Return a tournament: rounds of disjoint pairs in which each of `count` meets each other once."""
     seats: list[int | None] = [*range(count), *([None] if count % 2 else [])]
     half = len(seats) // 2
     played = []
@@ -476,10 +475,10 @@ def rounds(count: int) -> tuple[tuple[tuple[int, int], ...], ...]:
 
 
 def wrong_in_document(document: Document, plan: Plan) -> str:
-    """Say what in a worker's document does not fit its plan; empty if all of it does.
+    """Return the first mismatch between a worker's document and its plan; empty if all fits.
 
-    A document that passes can be used: its positions exist, its times are above 0, and where it has no
-    error, nothing is missing that the engine offers.
+    A document that passes can be used. Its positions exist and its times are above 0. Without an error it has
+    all measurements that the engine offers.
     """
     gpus = range(len(plan.gpus))
     timed = Counter((t.group, t.op, t.size_bytes) for t in document.collectives)
@@ -516,7 +515,7 @@ def wrong_in_document(document: Document, plan: Plan) -> str:
 
 
 def wrong_in_probed(probed: Probed) -> str:
-    """Say what does not fit in a probe read from disk or from another process; empty if all does."""
+    """Return the first mismatch in a probe read from disk or from another process; empty if all fits."""
     plan, count = probed.plan, len(probed.plan.gpus)
     positions = [
         *(m.gpu for part in probed.parts for m in part.moved),

@@ -12,7 +12,7 @@ PHYSICAL = ("unknown", "sleep", "polling", "disabled", "training", "link_up", "r
 """States by the kernel's numbers, from 0."""
 ACTIVE = frozenset({"active", "active_defer"})
 WORD = 4
-"""Bytes that one unit of the data counters stands for."""
+"""Bytes in a unit of the data counters."""
 _NUMBERED = re.compile(r"(\d{1,4}): ?(.*)", re.ASCII)
 _RATE = re.compile(r"(\d{1,7}(?:\.\d{1,3})?) Gb/sec \((\d{1,3})X(?: (\w+))?\)", re.ASCII)
 _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{1,20}", re.ASCII)
@@ -119,7 +119,7 @@ def number(text: str | Absent) -> int | Absent:
 
 
 def parse_ibstat(text: str) -> Ibstat:
-    """Everything in an output, whole or cut short."""
+    """Return everything in an output, whole or cut short."""
     devices: dict[str, dict[str, str]] = {}
     ports: dict[tuple[str, str], PortFacts] = {}
     unknown: list[str] = []
@@ -163,7 +163,7 @@ def _named(text: str | Absent, names: Sequence[str], what: str) -> str | Absent:
 
 
 def _with_field(facts: PortFacts, name: str, value: str) -> PortFacts | None:
-    """The facts with one more; None when the value is not one of those that ibstat prints."""
+    """Return the facts with one more field; None for a value that ibstat does not print."""
     rate = _IBSTAT_RATE.fullmatch(value)
     known: Mapping[str, tuple[str, Any]] = {
         "State": ("state", IBSTAT_STATES.get(value)),

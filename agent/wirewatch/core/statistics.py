@@ -1,4 +1,4 @@
-"""Counters over time (differences, resets, windows, streaks), medians, and what rates are usual."""
+"""Counters over time (differences, resets, windows, streaks), medians, and usual rates."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class Growth(NamedTuple):
-    """By how much a counter grew between two readings of it, in monotonic seconds."""
+    """The growth of a counter between two of its readings, in monotonic seconds."""
 
     start: float
     end: float
@@ -22,10 +22,10 @@ class Growth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Growths of one counter; only what a window still holds. `mono`: when it was last read, in seconds.
+    """Growths of one counter within a window. `mono`: its last reading, in seconds.
 
-    When something happened between two readings is not known. A growth whose readings were further apart than
-    the window counts there with the part that lies in it, as if it were spread evenly.
+    The time of an event between two readings is not known. A growth whose readings were further apart than
+    the window counts with the part that lies in it, as if it were spread evenly.
     """
 
     last: int | None = None
@@ -39,15 +39,15 @@ class Window:
         return Window(value, (*kept, Growth(self.mono, mono, grown)) if grown else kept, mono)
 
     def total(self) -> int:
-        """By how much the counter grew in all that the window holds of, which may have begun before it."""
+        """Return the growth over all that the window holds, which may have begun before it."""
         return sum(growth.grown for growth in self.growths)
 
     def within(self, length: float) -> float:
-        """By how much the counter grew in the last `length` seconds before it was last read."""
+        """Return the growth in the last `length` seconds before the last reading."""
         return round(sum(_share(growth, self.mono - length) for growth in self.growths), 6)
 
     def seconds(self, length: float) -> float:
-        """The seconds that `total` is of: `length`, or more where a reading came later than that."""
+        """Return the seconds that `total` covers: `length`, or more where a reading came later."""
         gaps = [self.mono - g.start for g in self.growths if g.end - g.start > length]
         return max(gaps, default=length)
 
@@ -61,26 +61,26 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """In how many polls in a row a fault was seen; one sample is not enough for a verdict."""
+    """The number of polls in a row that saw a fault; one sample is not enough for a verdict."""
 
     count: int = 0
 
     def see(self, *, present: bool, sure: bool = True) -> "Streak":
-        """The streak after one more poll; one that could not see it (not `sure`) changes nothing."""
+        """Return the streak after one more poll; a poll that is not `sure` changes nothing."""
         if not sure:
             return self
         return Streak(self.count + 1 if present else 0)
 
 
 def streaks(before: Mapping[Part, Streak], sure: Mapping[Part, bool]) -> dict[Part, Streak]:
-    """Return the streaks of all faults that show; `sure`: whether this poll saw it, not only one before."""
+    """Return the streaks of all faults that show; `sure`: whether this poll itself saw it."""
     return {fault: before.get(fault, Streak()).see(present=True, sure=seen) for fault, seen in sure.items()}
 
 
 DAY = 86400.0
 _UNITS = ((DAY, "days"), (3600.0, "h"), (60.0, "min"))
 GRACE_WINDOW = DAY
-"""Seconds after which grace that was used is given again."""
+"""Seconds after which used grace is given again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ class Grace:
     up: float = -inf
 
     def see(self, mono: float, *, waiting: bool, up: bool | None = None) -> "Grace":
-        """The grace after one more poll; between two polls it was as at the first of them.
+        """Return the grace after one more poll; between two polls the state of the first holds.
 
-        `up`: whether it runs now; None: it does when it does not wait.
+        `up`: whether it runs now; None: it runs when it does not wait.
         """
         if not (waiting or self.stretches):
             return self
@@ -108,11 +108,11 @@ class Grace:
         return Grace(kept, waiting, mono if ended else self.up)
 
     def lasts(self, seconds: float) -> bool:
-        """Tell whether it is starting, for less than so many seconds of this start."""
+        """Return whether it is starting, for less than so many seconds of this start."""
         return self.waiting and self._spent(self.up) < seconds
 
     def excuses(self, seconds: float) -> bool:
-        """Tell whether it is starting, for less than so many seconds of this day."""
+        """Return whether it is starting, for less than so many seconds of this day."""
         return self.waiting and self._spent(-inf) < seconds
 
     def _spent(self, since: float) -> float:
@@ -122,18 +122,18 @@ class Grace:
 NORMAL = 1.4826
 """Standard deviations in a median absolute deviation of normal noise: 1 / 0.6745."""
 KEPT = 40
-"""Values of a part."""
+"""Values kept of a part."""
 LEARNING = 10
-"""So many first values are taken as they come; later ones are APART, so that all together span weeks."""
+"""The first values are taken as they come; later values are APART, so that all together span weeks."""
 APART = 12 * 3600.0
-"""Seconds. With KEPT: three weeks, which a slow decline must outlast to become what is usual."""
+"""Seconds. With KEPT: three weeks, which a slow decline must outlast to become usual."""
 FORGOTTEN = 90 * 24 * 3600.0
-"""Seconds after which a part that is not seen any more is dropped."""
+"""Seconds after which a part that is no longer seen is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsualRate:
-    """A part's usual rate, the relative spread of its values, how many there are, and the lowest of them."""
+    """A part's usual rate, the relative spread of its values, their number, and the lowest of them."""
 
     rate: float
     spread: float
@@ -143,14 +143,14 @@ class UsualRate:
 
 @dataclass(frozen=True)
 class AcceptedRates(Generic[Part]):
-    """Rates of accepted probes by part, oldest first, all of one `kind`; `taken`: when the last was."""
+    """Rates of accepted probes by part, oldest first, all of the same `kind`; `taken`: time of the last."""
 
     kind: str = ""
     values: Mapping[Part, tuple[float, ...]] = field(default_factory=dict)
     taken: Mapping[Part, float] = field(default_factory=dict)
 
     def of(self, part: Part, kind: str, least: int) -> UsualRate | None:
-        """None while fewer than `least` values of this kind are known."""
+        """Return the usual rates; None for fewer than `least` known values of this kind."""
         values = self.values.get(part, ()) if kind == self.kind else ()
         if len(values) < max(1, least):
             return None
@@ -158,7 +158,7 @@ class AcceptedRates(Generic[Part]):
         return UsualRate(rate, spread([value / rate for value in values], 1.0), len(values), min(values))
 
     def learned(self, kind: str, rates: Mapping[Part, float], at: float) -> "AcceptedRates[Part]":
-        """With the rates of a probe (at Unix seconds) that found nothing; another kind starts again."""
+        """Return the rates with a probe (at Unix seconds) that found nothing; another kind starts again."""
         if not rates:
             return self
         before = self if kind == self.kind else AcceptedRates(kind)
@@ -190,17 +190,17 @@ def usual(pairs: Iterable[tuple[Part, V]]) -> dict[Part, V]:
 
 
 def delta(before: int | None, now: int) -> int:
-    """Return a counter's growth; 0 at first, and what it shows since a reset where it shrank."""
+    """Return a counter's growth; 0 at first, and after a reset the value since then."""
     if before is None:
         return 0
     return now - before if now >= before else now
 
 
 def measured(now: int | Absent, before: int | None, twin_growth: int, proof: int) -> int | Absent:
-    """A counter's value, unless its twin proves that it stood still while data moved.
+    """Return a counter's value, unless its twin proves that it stood still while data moved.
 
-    `proof` is the growth of the twin, in its own unit, that cannot happen without the counter moving
-    (proof/hardware: twice in 32 reads under GPM sampling the data counter stood still).
+    `proof` is a growth of the twin, in its own unit, that is impossible while the counter stands still.
+    Source: proof/hardware, where the data counter stood still twice in 32 reads under GPM sampling.
     """
     if isinstance(now, Absent) or now != before or twin_growth < proof:
         return now
@@ -223,7 +223,7 @@ def spread(values: Sequence[float], center: float) -> float:
 
 
 def lasting(seconds: float) -> str:
-    """A length of time in its largest unit that gives two or more: `74 s`, `90 min`, `6 h`, `3 days`."""
+    """Return a time in its largest unit that gives two or more: `74 s`, `90 min`, `6 h`, `3 days`."""
     size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= 2 * size), (1.0, "s"))
     return f"{round(seconds / size, 1):g} {unit}"
 
@@ -234,7 +234,7 @@ def in_days(seconds: float) -> str:
 
 
 def _share(growth: Growth, since: float) -> float:
-    """The part of a growth that came after `since`: all of it, or by even spread."""
+    """Return the part of a growth that came after `since`: all of it, or by even spread."""
     if growth.start >= since:
         return growth.grown
     return growth.grown * max(0.0, growth.end - since) / (growth.end - growth.start)

@@ -1,6 +1,6 @@
-"""The node as one graph: GPUs, NICs, what hangs where, and which wires join them.
+"""The node as one graph: GPUs and NICs, their places, and the wires that join them.
 
-Parts are named by what does not change when they are renumbered: GPUs by UUID, NICs by GUID and port.
+Parts are named by ids that survive renumbering: GPUs by UUID, NICs by GUID and port.
 """
 
 import re
@@ -89,9 +89,9 @@ class Topology:
 class NvlinkProduct:
     """A product's NVLink: link counts that bridges allow, `link_rate` in bytes per second each way.
 
-    `boards`: how many GPUs a whole node or virtual machine may have; empty where any number may be.
-    `fabric`: which GPUs are on NVSwitches: those of a RACK always, those of BOARD_OF_8 if there are eight,
-    and both register with a fabric; SWITCHED ones are from before that.
+    `boards`: possible numbers of GPUs in a whole node or virtual machine; empty for any number. `fabric`:
+    which GPUs are on NVSwitches: a RACK always, BOARD_OF_8 if there are eight. Both register with a fabric;
+    SWITCHED products are older and do not.
     """
 
     pattern: str
@@ -133,10 +133,10 @@ NVLINK_PRODUCTS: tuple[NvlinkProduct, ...] = (
 )
 """Rates as `nvidia-smi nvlink -s` prints them where a listing was found, else nominal: docs/products.md.
 
-The driver shows what a link runs at, so a rate of this table alone is never enough for FAILED.
+The driver shows the actual rate of a link, so a rate of this table alone is never enough for FAILED.
 """
 BOARD = 8
-"""GPUs of a whole NVSwitch board; a virtual machine with fewer has a partition of one."""
+"""GPUs of a whole NVSwitch board; a virtual machine with fewer has a partition of a board."""
 
 
 class WireKind(Enum):
@@ -185,7 +185,7 @@ class Group:
 
     @property
     def ranks(self) -> int:
-        """How many GPUs it has."""
+        """Return how many GPUs it has."""
         return len(self.gpus)
 
 
@@ -206,16 +206,16 @@ def nvlink_product(name: str) -> NvlinkProduct | None:
 
 @cache
 def due_links(name: str, live: int) -> int:
-    """How many links a GPU that shows `live` should have: the product's next count, `live` for others."""
+    """Return the due links of a GPU that shows `live`: the product's next count, else `live`."""
     product = nvlink_product(name)
     return min((n for n in product.counts if n >= live), default=live) if product else live
 
 
 def islands(topology: Topology) -> tuple[Island, ...]:
-    """NVLink islands, the lowest index first.
+    """Return NVLink islands, the lowest index first.
 
-    GPUs without a link are alone, unless their product always has links and others of it are on the switch: a
-    GPU that lost them all is slow there, not somewhere else.
+    GPUs without a link are alone, unless their product always has links and others of it are on the switch.
+    Such a GPU has lost all its links and is slow there, not elsewhere.
     """
     wires = _wires(topology)
 
@@ -301,7 +301,7 @@ def _kind(gpus: Sequence[GpuPart], wires: _Wires) -> WireKind:
 
 
 def _crossing(topology: Topology, found: Sequence[Island]) -> Path | Absent:
-    """The worst of the best paths that join all islands, as a ring must (a minimum spanning tree's last)."""
+    """Return the worst of the best paths that join all islands in a ring (a minimum spanning tree's last)."""
     absent = Absent(Why.UNSUPPORTED, "the places of the GPUs are not known")
     edges: list[tuple[Path, int, int]] = []
     for (a, one), (b, other) in combinations(enumerate(found), 2):

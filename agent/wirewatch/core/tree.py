@@ -1,4 +1,4 @@
-"""Reading the PCI tree through the sysfs port: where GPUs, NICs and bridges sit, also those of no driver."""
+"""Read the PCI tree through the sysfs port: places of GPUs, NICs and bridges, also without a driver."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -34,11 +34,11 @@ _RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where a network card is that has no RDMA device now.
+    """The state of a network card that has no RDMA device now.
 
     `away`: True when it was given to a pod or virtual machine, False when it is lost, None when not known.
-    `driver`: the one that has it and offers no RDMA device, though the RDMA core is loaded. `due`: it should
-    offer one, as a card for InfiniBand or as its siblings do.
+    `driver`: the bound driver that offers no RDMA device, though the RDMA core is loaded. `due`: it should
+    offer an RDMA device, as a card for InfiniBand or as its siblings do.
     """
 
     away: bool | None
@@ -49,7 +49,7 @@ class Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class PciLink:
-    """PCIe of a card: generation and lanes now, and the most that card and slot both can."""
+    """PCIe of a card: generation and lanes now, and the most that card and slot both support."""
 
     generation: int | Absent
     width: int | Absent
@@ -61,9 +61,9 @@ class PciLink:
 class GpuSlot:
     """A GPU in the PCI tree; `driver` is empty where none is bound, Absent where that is not known.
 
-    `withheld`: the driver's settings exclude it. `hidden`: the driver has it and does not list it here, as
-    where a container is not given it. `handed`: a virtual machine or a program has it, or is about to.
-    `model`: its PCI device id, empty where not known.
+    `withheld`: the driver's settings exclude it. `hidden`: the driver has it and does not list it here, as in
+    a container without it. `handed`: a virtual machine or a program has it, or is about to. `model`: its PCI
+    device id, empty where not known.
     """
 
     address: str
@@ -75,7 +75,7 @@ class GpuSlot:
 
     @property
     def away(self) -> bool:
-        """Tell whether somebody else has it, or nobody on purpose."""
+        """Return whether another user has it, or nobody on purpose."""
         return self.handed or self.withheld or self.hidden
 
     @property
@@ -89,7 +89,7 @@ class GpuSlot:
 
 
 def read_place(sysfs: Sysfs, address: str) -> Place | Absent:
-    """Where the device with this PCI address sits."""
+    """Return where the device with this PCI address sits."""
     if not address:
         return Absent(Why.MISSING, "no PCI address")
     resolved = sysfs.link(f"{DEVICES}/{address}")
@@ -140,7 +140,7 @@ def address_behind(sysfs: Sysfs, at: str) -> str | Absent:
 
 
 def rdma_place(sysfs: Sysfs, device: str) -> Place | Absent:
-    """Where the card of an RDMA device sits."""
+    """Return where the card of an RDMA device sits."""
     address = rdma_address(sysfs, device)
     return address if isinstance(address, Absent) else read_place(sysfs, address)
 
@@ -165,11 +165,11 @@ def where_is(sysfs: Sysfs, address: str) -> Whereabouts:
 
 
 def find_strays(sysfs: Sysfs, claimed: AbstractSet[str]) -> dict[str, Whereabouts]:
-    """Network cards of vendors that make RDMA, which no RDMA device claims, by PCI address.
+    """Return network cards of RDMA vendors that no RDMA device claims, by PCI address.
 
     They count when ports are expected: the agent may have been started while a pod had the card. Virtual
-    functions do not. A card for Ethernet is `due` an RDMA device where another of its kind has one, unless
-    that is another function of the same card: then they may be bonded.
+    functions do not count. A card for Ethernet is `due` an RDMA device where another card of its kind has
+    one. Another function of the same card does not count there, since the functions may be bonded.
     """
     found = {}
     for address in value_or(sysfs.entries(DEVICES), ()):
@@ -195,12 +195,12 @@ def rdma_strays(sysfs: Sysfs, claimed: Mapping[str, str]) -> dict[str, Whereabou
 
 
 def is_virtual(sysfs: Sysfs, address: str) -> bool:
-    """Whether the device at a PCI address is a virtual function."""
+    """Return whether the device at a PCI address is a virtual function."""
     return bool(physical_function(sysfs, address))
 
 
 def is_guest(sysfs: Sysfs, address: str) -> bool:
-    """Tell whether an address is, or was, a virtual function: one that is not listed while its card is."""
+    """Return whether an address is a virtual function, or was: it is not listed while its card is."""
     listed = value_or(sysfs.entries(DEVICES), ())
     if address in listed:
         return is_virtual(sysfs, address)
@@ -208,7 +208,7 @@ def is_guest(sysfs: Sysfs, address: str) -> bool:
 
 
 def physical_function(sysfs: Sysfs, address: str) -> str:
-    """The PCI address of the function that a virtual one belongs to; empty for one that is physical."""
+    """Return the PCI address of a virtual function's physical function; empty for a physical function."""
     resolved = sysfs.link(f"{DEVICES}/{address}/physfn")
     return "" if isinstance(resolved, Absent) else resolved.rpartition("/")[2]
 
@@ -220,29 +220,29 @@ def driver_of(sysfs: Sysfs, address: str) -> str | Absent:
 
 
 def passes_on(driver: str) -> bool:
-    """Whether a driver passes its device on to a virtual machine or a program."""
+    """Return whether a driver passes its device on to a virtual machine or a program."""
     return "vfio" in driver or driver in _PASSED_ON
 
 
 def gpu_addresses(sysfs: Sysfs, names: Collection[str], known: Mapping[str, bool]) -> dict[str, bool]:
-    """Whether each PCI device is a GPU of NVIDIA's; `known` are the answers of before."""
+    """Return whether each PCI device is a GPU of NVIDIA's; `known` are the earlier answers."""
     return {name: known[name] if name in known else is_gpu(sysfs, name) for name in names}
 
 
 def is_gpu(sysfs: Sysfs, address: str) -> bool:
-    """Whether the PCI device at this address is a GPU of NVIDIA's; a virtual function is a guest's."""
+    """Return whether the PCI device at this address is a GPU of NVIDIA's; a virtual function is a guest's."""
     ours = value_or(sysfs.read(f"{DEVICES}/{address}/class"), "").startswith(_GPU_CLASSES)
     return ours and sysfs.read(f"{DEVICES}/{address}/vendor") == NVIDIA and not is_virtual(sysfs, address)
 
 
 def gpu_places(sysfs: Sysfs) -> tuple[Place, ...]:
-    """Where all GPUs sit whose place is known, also those of no driver."""
+    """Return the places of all GPUs with a known place, also of GPUs without a driver."""
     names = (name for name in value_or(sysfs.entries(DEVICES), ()) if is_gpu(sysfs, name))
     return tuple(one for one in (read_place(sysfs, name) for name in names) if not isinstance(one, Absent))
 
 
 def read_slot(sysfs: Sysfs, address: str) -> GpuSlot:
-    """Which driver has the GPU at this address, and whether it offers it."""
+    """Return the driver of the GPU at this address, and whether it offers the GPU."""
     driver = driver_of(sysfs, address)
     if isinstance(driver, Absent) and driver.why is Why.MISSING:
         driver = ""
@@ -261,7 +261,7 @@ def gpu_model(sysfs: Sysfs, address: str) -> str:
 
 
 def is_handed(sysfs: Sysfs, address: str) -> bool:
-    """Tell whether a device was handed on: by its driver, or by `driver_override` while it has none."""
+    """Return whether a device was handed on: by its driver, or by `driver_override` while it has none."""
     driver = driver_of(sysfs, address)
     if isinstance(driver, Absent) and driver.why is Why.MISSING:
         driver = sysfs.read(f"{DEVICES}/{address}/driver_override")
@@ -269,7 +269,7 @@ def is_handed(sysfs: Sysfs, address: str) -> bool:
 
 
 def listed_uuids(sysfs: Sysfs) -> tuple[str, ...]:
-    """UUIDs of the GPUs that the driver has, without asking it; none where it shows none."""
+    """Return UUIDs of the GPUs that the driver has, without asking it; none where it shows none."""
     uuids = (_facts(sysfs, name).get("GPU UUID", "") for name in value_or(sysfs.entries(_LISTED), ()))
     return tuple(uuid for uuid in uuids if uuid.startswith("GPU-") and "?" not in uuid)
 
@@ -280,7 +280,7 @@ def _facts(sysfs: Sysfs, name: str) -> dict[str, str]:
 
 
 def _has_sibling(sysfs: Sysfs, address: str, claimed: AbstractSet[str]) -> bool:
-    """Whether another card of the same kind offers RDMA, and no other function of this card does."""
+    """Return whether another card of the same kind offers RDMA, and no other function of this card does."""
     kind = sysfs.read(f"{DEVICES}/{address}/device")
     others = [other for other in claimed if other]
     if isinstance(kind, Absent) or any(_card(other) == _card(address) for other in others):
@@ -289,7 +289,7 @@ def _has_sibling(sysfs: Sysfs, address: str, claimed: AbstractSet[str]) -> bool:
 
 
 def _least(card: int | Absent, slot: int | Absent | None) -> int | Absent:
-    """The most that both ends can; a slot that reports nothing limits nothing."""
+    """Return the most that both ends support; a slot that reports nothing limits nothing."""
     if isinstance(card, Absent) or slot is None or isinstance(slot, Absent):
         return card
     return min(card, slot)
@@ -319,7 +319,7 @@ def _by_driver(sysfs: Sysfs, address: str) -> Whereabouts:
 
 
 def _in_namespace(sysfs: Sysfs, address: str, driver: str) -> Whereabouts:
-    """A card with its driver and no RDMA device: in another namespace, if the kernel has those."""
+    """Return where a card with a driver and no RDMA device is: in another namespace if the kernel has any."""
     shared = sysfs.read(_NETNS_MODE)
     if not isinstance(shared, Absent):
         if shared in {"Y", "1"}:

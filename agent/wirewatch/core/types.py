@@ -1,4 +1,4 @@
-"""The values that every room exchanges: what is known or absent, findings, metrics and their samples.
+"""The values that every room exchanges: known or absent values, findings, metrics and their samples.
 
 Units everywhere: bytes, seconds, bytes per second, watts, degrees Celsius.
 """
@@ -57,7 +57,7 @@ class Ok(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A reading that did not succeed; the times are those of the failure."""
+    """A failed reading, with the times of the failure."""
 
     absent: Absent
     at: float
@@ -65,7 +65,7 @@ class Failed:
 
 
 class Health(IntEnum):
-    """The worst of many is `max()`: not knowing is worse than degraded, and never healthy."""
+    """Healths in order, so that `max()` is the worst: UNKNOWN is worse than DEGRADED, and never healthy."""
 
     OK = 0
     DEGRADED = 1
@@ -81,7 +81,7 @@ FAIL_ON = frozenset({Health.FAILED, Health.UNKNOWN})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Subject:
-    """Which part a finding is about; empty where a level does not apply."""
+    """The part that a finding is about; empty where a level does not apply."""
 
     gpu: str = ""
     uuid: str = ""
@@ -109,13 +109,12 @@ LEVELS = tuple(level.name for level in fields(Subject))
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault: how bad, where, the numbers that show it, what to do, since when (Unix seconds).
+    """A fault: its health, subject, numbers, action and beginning (Unix seconds).
 
-    `last`: when an event was last seen (Unix seconds); 0 for what was measured and holds now. `stamp`: that
-    time in seconds since the machine was started. That clock cannot be set, so an event that is reported
-    again has the same stamp.
-    `absent`: why the part cannot be read, where that is what is wrong; None for anything else.
-    `others`: UUIDs of GPUs besides the subject's that may be at fault, or are at the other end.
+    `last`: when an event was last seen (Unix seconds); 0 for a measurement that holds now. `stamp`: that time
+    in seconds since the machine was started. That clock cannot be set, so an event that is reported again has
+    the same stamp. `absent`: why the part cannot be read, where that is the fault; None for anything else.
+    `others`: UUIDs of other GPUs that may be at fault, or are at the other end.
     """
 
     rule: str
@@ -131,7 +130,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, Subject]:
-        """Rule and subject: what makes two findings the same one."""
+        """Return rule and subject, which identify a finding."""
         return (self.rule, self.subject)
 
 
@@ -144,7 +143,7 @@ class Kind(Enum):
 
 
 class Tier(Enum):
-    """How much of `/metrics` is exported: what many nodes need, or all of it."""
+    """The extent of `/metrics`: the series that many nodes need, or all of them."""
 
     CORE = "core"
     FULL = "full"
@@ -166,11 +165,11 @@ class Panel:
 class Metric:
     """One metric family: `name` without the `wirewatch_` prefix of /metrics, which `exposed` has.
 
-    `unit` is the end of the name where that is none of `core.declared.UNITS`, such as `rpm`.
-    `unproven` says what of it was never seen on real hardware; empty when all was. `panel` is how a dashboard
-    draws it where no panel was made for it by hand; `undrawn` says why no dashboard does. `tier` is the
-    smallest one that has it: all that alerts, recording rules and the dashboard Fleet ask for is in `core`
-    (ADR 0062). `core` names the values of the last label that tier `core` has, all where it is empty.
+    `unit` is the end of the name where that is none of `core.declared.UNITS`, such as `rpm`. `unproven` lists
+    the parts that were never seen on real hardware; empty when all were. `panel`: how a dashboard draws it
+    where no panel was made by hand; `undrawn` says why no dashboard does. `tier` is the smallest tier with
+    this family. Tier `core` has all that alerts, recording rules and the dashboard Fleet ask for (ADR 0062).
+    `core` names the values of the last label that tier `core` has, all where it is empty.
     """
 
     name: str
@@ -264,11 +263,11 @@ class Unusable(Exception):
 
 
 class Unanswered(Unusable):
-    """The daemon, or what else was asked, gives no answer; the text is one line, the exit code 69."""
+    """The daemon, or another service, gives no answer; the text is one line, the exit code 69."""
 
 
 def worst(findings: Sequence[Finding]) -> Health:
-    """The health that these findings amount to; OK for none."""
+    """Return the worst health of these findings; OK for none."""
     return max((f.health for f in findings), default=Health.OK)
 
 

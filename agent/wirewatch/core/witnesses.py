@@ -1,7 +1,7 @@
-"""Weighing an expected part: each witness says one word, and a table gives its state.
+"""Weigh an expected part: each witness says one word, and a table gives its state.
 
-Collectors make a `Witnesses` of a reading and their memory, and a finding of what comes back. They keep
-windows and streaks: how often a state must be seen before it counts is no witness's to say.
+Collectors make a `Witnesses` of a reading and their memory, and a finding of the result. They keep windows
+and streaks: no witness decides how often a state must be seen before it counts.
 """
 
 from dataclasses import astuple, dataclass
@@ -38,8 +38,9 @@ class State(Enum):
 class Witnesses:
     """The words of all witnesses about one expected part.
 
-    `nvml`, `pci` and `log` (the kernel's) see the part itself; `clock` sees how long ago the machine started.
-    `memory`, `siblings` and `product` know whether it is due: from before, by its like, by the data sheet.
+    `nvml`, `pci` and `log` (the kernel's) see the part itself; `clock` knows how long ago the machine
+    started. `memory` (an earlier time), `siblings` (like parts) and `product` (the data sheet) know whether
+    it is due.
     """
 
     nvml: Says = Says.NOTHING

@@ -12,12 +12,12 @@ GBIT = GB / 8
 MICRO = 1e6
 """Microseconds of a second."""
 UNKNOWN = "-"
-"""A value in a table that is not known."""
+"""Stands for an unknown value in a table."""
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _LAST = 253402300799.0
 """The last second that a date can name."""
 RESET_GPU = "`wirewatch release --for 10m`, then reset the GPU"
-"""What to do: a GPU that a process holds open cannot be reset, and the daemon is one of these."""
+"""Advice: a GPU that a process holds open cannot be reset, and the daemon is such a process."""
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:
@@ -70,7 +70,7 @@ def short_span(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Return `4 min ago`, or `in 2 h` for what is to come."""
+    """Return `4 min ago`, or `in 2 h` for a time to come."""
     if abs(seconds) < 1:
         return "just now"
     return f"{span(seconds)} ago" if seconds > 0 else f"in {span(-seconds)}"
@@ -93,7 +93,7 @@ def either(names: Sequence[str], word: str = "or") -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with a space for each character that would begin a line or command a terminal."""
+    """Return the text with a space for each character that could begin a line or a terminal command."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 

@@ -1,8 +1,8 @@
-"""XIDs and SXids as data: the error numbers of GPUs and NVSwitches, their meaning and what to do.
+"""XIDs and SXids as data: the error numbers of GPUs and NVSwitches, their meaning and action.
 
 Source: NVIDIA's Xid catalogue, the immediate action of each row. Where that is to ignore the event, the row
-says what to look into. The severity is ours: FATAL where the catalogue asks for a reset, a reboot or support,
-and where DCGM fails a GPU (48, 74, 79, 95, 119, 120, 140); NOTED where it says to ignore the event.
+says what to look into. The severity is ours. FATAL: the catalogue asks for a reset, a reboot or support, or
+DCGM fails a GPU (48, 74, 79, 95, 119, 120, 140). NOTED: the catalogue says to ignore the event.
 
 SXids: the tables of NVIDIA's Fabric Manager user guide, DU-09883, appendix D. An action that drains is FATAL,
 whatever the message calls itself.
@@ -20,7 +20,7 @@ from wirewatch.core.words import RESET_GPU
 class Severity(Enum):
     """FATAL stays until a reset, SERIOUS is reported for a day, APPLICATION only if one GPU repeats it.
 
-    UNREAD is for a day, where its text decides and was not read. NOTED is counted and shown, and no more.
+    UNREAD lasts a day: the severity depends on its text, which was not read. NOTED is counted and shown only.
     """
 
     FATAL = "fatal"
@@ -32,7 +32,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The meaning of a number and what to do; `nonfatal`: what to do where the message says that word."""
+    """The meaning of a number and its action; `nonfatal`: the action where the message says that word."""
 
     severity: Severity
     meaning: str
@@ -41,13 +41,13 @@ class Xid:
 
     @property
     def by_word(self) -> bool:
-        """Whether the message itself says how bad it is."""
+        """Return whether the message itself names its severity."""
         return bool(self.nonfatal)
 
 
 @dataclass(frozen=True, slots=True)
 class VendorRow:
-    """The severity of one form of an event by the vendor's table, and what to do."""
+    """The severity of one form of an event by the vendor's table, and its action."""
 
     severity: Severity
     action: str
@@ -55,7 +55,7 @@ class VendorRow:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A recovery that the driver asks for: how it is called, how bad that is, and what to do."""
+    """A recovery that the driver asks for: its name, severity and action."""
 
     name: str
     health: Health
@@ -251,7 +251,7 @@ NVLINK5_ROWS: Mapping[tuple[int, str, int, int], VendorRow] = {
 }
 """XIDs 144 to 150 by unit, sub-code and error status: the catalogue's decode table (also in gpud)."""
 _PROMOTED = {("RLW_RXPIPE", status) for status in (0x1, 0x2, 0x4)}
-"""To be ignored unless firmware has made the error fatal, which the message says."""
+"""Ignored unless firmware has made the error fatal, which the message says."""
 _REGISTERS = re.compile(r"\((0x[0-9a-f]{1,8}(?:[, ]+0x[0-9a-f]{1,8})*)\)", re.IGNORECASE)
 
 RECOVERIES: Mapping[str, Recovery] = {
@@ -320,7 +320,7 @@ SWITCH_NONFATAL: Mapping[int, VendorRow] = {
     **dict.fromkeys((11004, 12028), VendorRow(_F, _PARTITION)),
     19084: VendorRow(_F, SWITCH_RESET),
 }
-"""SXids that the guide does not call fatal, by number: severity, and what to do."""
+"""SXids that the guide does not call fatal, by number: severity and action."""
 _WATCHED = VendorRow(_S, SWITCH_WATCH)
 _SWITCH_SEVERITY = re.compile(r"Severity ([01]) Engine")
 """The severity in a data line of an SXid; 1 is fatal."""
@@ -353,7 +353,7 @@ def row_of(number: int, message: str) -> VendorRow | None:
 
 
 def decoded(number: int, message: str) -> str:
-    """Say how the registers of an XID from 144 to 150 were read."""
+    """Return the reading of the registers of an XID from 144 to 150, in words."""
     if row_of(number, message) is None:
         return "registers not decoded"
     code, status, *_ = (*_registers(message), 0)
@@ -366,7 +366,7 @@ def _registers(message: str) -> list[int]:
 
 
 def _row_of_bits(registers: Sequence[int]) -> VendorRow | None:
-    """Return the worst row of all bits that are set; a bit that the table does not have is fatal."""
+    """Return the worst row of all set bits; a bit that the table does not have is fatal."""
     bits = [(n, bit) for n, value in enumerate(registers, 1) for bit in range(32) if value >> bit & 1]
     rows = [NVLINK_BITS.get(bit, VendorRow(_F, RETURNING)) for bit in bits]
     order = (_F, _S, _N)
@@ -384,7 +384,7 @@ def severity_of(number: int, message: str) -> Severity:
 
 
 def action_of(number: int, message: str) -> str:
-    """Return what to do about one event: by the vendor's row for its registers, else by its number."""
+    """Return the action for one event: by the vendor's row for its registers, else by its number."""
     known, severity = lookup(number), severity_of(number, message)
     if row := row_of(number, message):
         return row.action
@@ -401,7 +401,7 @@ def by_word(message: str, otherwise: Severity) -> Severity:
 
 
 def switch_row(number: int, message: str) -> VendorRow:
-    """Return how bad an event of a switch is, and what to do: fatal by its message, or by the guide."""
+    """Return the severity and action of a switch's event: fatal by its message, or by the guide."""
     coded = _SWITCH_SEVERITY.search(message)
     word = ("Non-fatal", "Fatal")[int(coded[1])] if coded else message
     severity = by_word(word, Severity.FATAL if number in SWITCH_FATAL else Severity.SERIOUS)

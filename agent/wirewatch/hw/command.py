@@ -1,4 +1,4 @@
-"""The command port, and the one place that starts other programs than our own."""
+"""The command port, and the only place that starts programs other than our own."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ KILL_WAIT = 0.5
 LIMIT = 1 << 20
 """Characters kept of the output."""
 SEARCH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/mellanox/bin"
-"""Where programs are looked for: a service manager may give us no PATH."""
+"""Search path of programs: a service manager may give us no PATH."""
 
 
 class Programs:
     """Runs programs one after the other, each in its own process group and killed at its deadline.
 
-    They see the C locale, the search path and `environment`, and nothing of ours. One that was killed and
-    does not die keeps the next from being started.
+    They see the C locale, the search path and `environment`, and nothing of ours. A killed program that does
+    not die keeps the next from being started.
     """
 
     def __init__(self, search: str, environment: Mapping[str, str] | None = None) -> None:
@@ -61,7 +61,7 @@ class Programs:
         return Output(process.returncode, _text(out), _text(err))
 
     def _kill(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill it with all that it started; what hangs in a driver is left behind, or it would hang us."""
+        """Kill it with all that it started; leave behind a process that hangs in a driver, or it hangs us."""
         _signal(process.pid, signal.SIGKILL)
         try:
             process.communicate(timeout=KILL_WAIT)
@@ -92,7 +92,7 @@ class RunningProgram:
         return self._process.poll()
 
     def printed(self) -> tuple[str, str]:
-        """Return what it printed so far, on standard output and as errors, `LIMIT` bytes of each."""
+        """Return its output so far, standard output and errors, `LIMIT` bytes of each."""
         return _text(os.pread(self._out.fileno(), LIMIT, 0)), _text(os.pread(self._err.fileno(), LIMIT, 0))
 
     def signal(self, number: signal.Signals) -> None:
@@ -101,7 +101,7 @@ class RunningProgram:
             _signal(self._process.pid, number)
 
     def close(self) -> None:
-        """Kill what still runs of it, and forget what it printed."""
+        """Kill its processes that still run, and forget its output."""
         self.signal(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_WAIT)
@@ -127,7 +127,7 @@ class SystemCommand:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a process group; whether it still has a process."""
+    """Send a signal to a process group; return whether it still has a process."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -136,7 +136,7 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _alive(process: "subprocess.Popen[bytes]") -> bool:
-    """Whether it or anything that it started still runs; `poll` first reaps a dead one."""
+    """Return whether it or anything that it started still runs; `poll` first reaps a dead process."""
     return process.poll() is None or _signal(process.pid, 0)
 
 

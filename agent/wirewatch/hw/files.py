@@ -26,7 +26,7 @@ _WHY = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE, errno.ENOMEM), Why.EXHAUSTED),
 }
 KEPT = 4096
-"""How many records about XIDs are kept, and as many others: a card that floods the log drives out no XID."""
+"""Most records about XIDs, and as many others: a card that floods the log drives out no XID."""
 _RECORD_BYTES = 8192
 
 
@@ -129,7 +129,7 @@ class SystemKmsg:
 
 
 def absent_errno(number: int | None, path: str) -> Absent:
-    """Why a file could not be read, from the errno; MALFORMED without one."""
+    """Return why a file could not be read, from the errno; MALFORMED without one."""
     number = number or 0
     why = _WHY.get(number, Why.MALFORMED)
     return Absent(why, f"{path}: {errno.errorcode.get(number, 'errno')} {os.strerror(number)}", number)

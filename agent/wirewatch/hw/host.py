@@ -1,4 +1,4 @@
-"""The host port: the machine's identity, and what our own processes cost."""
+"""The host port: the machine's identity, and the cost of our own processes."""
 
 import os
 import platform

@@ -1,8 +1,8 @@
 """Our own modules as processes: a Python that loads no code from the current folder.
 
 The current folder may be anybody's: a job's, or a user's in which root runs a command. So our processes work
-in a folder of root's, and nothing without a place is found where the command was called: no module, library
-or core file. What an administrator has placed by name, as in PYTHONPATH, is found as before.
+in a folder of root's. They find no module, library or core file in the caller's folder. A path that an
+administrator has set, as in PYTHONPATH, works as before.
 """
 
 import os
@@ -27,7 +27,7 @@ def python(*words: str) -> tuple[str, ...]:
 def module_places(inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with a PYTHONPATH that means the same in FOLDER as here.
 
-    The current folder, which an empty entry is by accident, stays only where wirewatch was started from it.
+    The current folder, which an empty entry adds by accident, stays only where wirewatch was started from it.
     """
     given = [entry for entry in inherited.get("PYTHONPATH", "").split(os.pathsep) if entry]
     places = [absolute(entry) for entry in given]
@@ -38,7 +38,7 @@ def module_places(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def absolute(path: str) -> str:
-    """The path for a process that works in FOLDER; as it is where the current folder is gone."""
+    """Return the path for a process that works in FOLDER; unchanged where the current folder is gone."""
     try:
         return os.path.abspath(path)  # noqa: PTH100 - `..` is resolved too
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The kubelet port: which devices the kubelet gave to which pods, by its pod-resources socket.
+"""The kubelet port: the devices that the kubelet gave to pods, by its pod-resources socket.
 
-The only user of grpcio, which is loaded once there is a socket to ask: it costs 24 MB, 0.1 s, and six
+This is the only user of grpcio, which is loaded once there is a socket to ask. It costs 24 MB, 0.1 s, and six
 threads that sleep. A call, with a connection of its own, costs 1 ms.
 """
 
@@ -86,7 +86,7 @@ def _refused(path: str) -> Absent | None:
 
 
 def _absent(status: str, details: str) -> Absent:
-    """Why a call failed: a kubelet that is restarting or asks for patience is LOST."""
+    """Return why a call failed: a kubelet that is restarting or asks for patience is LOST."""
     return Absent(_WHY.get(status, Why.LOST), f"kubelet: {status} {details}".rstrip())
 
 

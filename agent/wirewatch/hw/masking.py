@@ -1,4 +1,4 @@
-"""Masking a recording: serials, UUIDs, GUIDs, hosts and addresses become stand-ins of the same shape."""
+"""Mask a recording: serials, UUIDs, GUIDs, hosts and addresses become stand-ins of the same shape."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", re.IGNORECASE)
 _HEX = re.compile(r"[0-9a-fA-F:.\-x]+")
 _NOTHING = re.compile(r"[0:.\-x]*")
 _LONG_ENOUGH = 4
-"""Characters from which on a secret is looked for everywhere; shorter ones stand in any text by chance."""
+"""Least characters of a secret that is searched everywhere; shorter secrets stand in any text by chance."""
 
 
 def shape(text: str, number: int) -> str:
@@ -46,11 +46,12 @@ def shape(text: str, number: int) -> str:
 
 
 class Masker:
-    """Replaces secrets, those of all rows that it has learned from.
+    """Replaces the secrets of all rows that it has learned from.
 
-    Addresses and identifiers are replaced in questions too, as in a path; host names, which may be ordinary
-    words, only in answers. Names of pods, namespaces, pools of devices and communicators, and numbers of
-    users, only where they are meant. Processes keep theirs, which join answers of NVML with those of jobs.
+    Addresses and identifiers are replaced in questions too, as in a path. Host names, which may be ordinary
+    words, are replaced only in answers. Names of pods, namespaces, pools of devices and communicators, and
+    numbers of users, only where they are meant. Process ids stay: they join NVML's answers with jobs'
+    answers.
     """
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class Masker:
         return self._known() > before
 
     def mask(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The rows without what was learned so far."""
+        """Return the rows without the learned secrets."""
         everywhere, in_answers = _Replacer(self._names), _Replacer(self._names, self._words)
         kept = (self._without_people(dict(row)) for row in rows)
         return [_masked(row, everywhere, in_answers, self._numbers) for row in kept]
@@ -95,7 +96,7 @@ class Masker:
         return {**pod, **names, "claims": claims}
 
     def _without_people(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Pods without names; rings without owners, the names they gave, and files that are not rings."""
+        """Return the row without names of pods, owners and names of rings, and files that are no rings."""
         answer = row.get("answer")
         if row["port"] == "kubelet" and isinstance(answer, list):
             row["answer"] = [self._without_names(pod) for pod in answer]
@@ -146,7 +147,7 @@ class Masker:
 
 
 def _in_groups(guid: str) -> str:
-    """A GUID as sysfs writes it, of one as ibstat does: both are the same name."""
+    """Return ibstat's GUID in sysfs' form: both are the same name."""
     digits = guid.removeprefix("0x")
     return ":".join(digits[i : i + 4] for i in range(0, len(digits), 4))
 

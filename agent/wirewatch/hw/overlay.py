@@ -1,10 +1,10 @@
-"""Overlays, and playing a recording with them; what they make is never called real.
+"""Overlays, and playing a recording with them; their results are never called real.
 
-An overlay is a small TOML file that changes the answers of a recording. Those in `wirewatch/overlays` are
+An overlay is a small TOML file that changes the answers of a recording. Overlays in `wirewatch/overlays` are
 faults on the bundled recording demo-dgx-h200, and are found by name.
 
-Each change names a port, a pattern of questions (`gpu2/Field(165,7)`, with *, ? and [0-9]), optionally
-from when until when in seconds of play, and one action:
+Each change names a port, a pattern of questions (`gpu2/Field(165,7)`, with *, ? and [0-9]), optionally its
+start and end in seconds of play, and one action:
 
     set       this value instead            add     this much more
     ramp      this much more a second       code    fail with this NVML code
@@ -14,8 +14,8 @@ from when until when in seconds of play, and one action:
 
 Set, add and scale may name members of a structured answer: `at = "document/collectives/*/seconds"`.
 
-A bundled fault says which findings it makes, each in a [[finding]] with rule, health, parts of the evidence
-and of the action, and gpu, link, device or port: tests and the rehearsal check that it does.
+A bundled fault lists its findings, each in a [[finding]] with rule, health, parts of the evidence and of the
+action, and gpu, link, device or port. Tests and the rehearsal check them.
 """
 
 import errno as errnos
@@ -44,7 +44,7 @@ ACTIONS = frozenset({"set", "add", "scale", "ramp", "code", "errno", "hang", "sl
 _INSIDE = frozenset({"set", "add", "scale"})
 """Actions that can change a member of an answer."""
 _OF_VALUES = _INSIDE | {"ramp"}
-"""Actions that make another value of an answer, at whatever time it is looked at."""
+"""Actions that make another value of an answer, at any time."""
 _SELECTORS = frozenset({"port", "match", "at", "from", "until"})
 _TEXTS = frozenset({"rule", "health", "evidence", "action"})
 _SUBJECT = frozenset({"gpu", "link", "device", "port"})
@@ -52,7 +52,7 @@ _FOR_EVER, _HOUR = 1e9, 3600.0
 """Seconds."""
 _asked = lru_cache(1 << 16)(lambda prefix, question: ("nvml", f"{prefix}{question}"))
 HURRY = 20.0
-"""How many times as fast as written an overlay changes for a demo."""
+"""Factor by which an overlay changes faster for a demo."""
 BUNDLED = Path(__file__).parent.parent / "overlays"
 _Allowed = tuple[Callable[[Any], bool], str]
 _TEXT: _Allowed = (lambda v: isinstance(v, str), "a text")
@@ -69,12 +69,12 @@ LATER_PORTS: Mapping[str, Why] = {
     "kmsg": Why.UNSUPPORTED, "command": Why.UNSUPPORTED, "kubelet": Why.MISSING, "slurm": Why.MISSING,
     "probe": Why.MISSING, "rings": Why.MISSING, "ras": Why.MISSING,
 }  # fmt: skip
-"""Ports that a recording may not have, and why what they are asked is absent then."""
+"""Ports that a recording may not have, and the reasons of their absent answers."""
 LATER_FILES = re.compile(
     r"/sys/class/dmi/id/|/proc/driver/nvidia/gpus|/proc/\d+/|/var/log/pods$"
     r"|/sys/bus/pci/devices/[^/]+/(physfn|driver_override)$"
 )
-"""Paths that recordings did not ask for at first: no such file was there."""
+"""Paths that early recordings did not ask for: no such file was there."""
 
 
 class OverlayError(Unusable):
@@ -91,7 +91,7 @@ def _die() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The acts of `hang`, `slow` and `crash`: `wait` lets so many seconds pass, `die` ends whoever asks."""
+    """The acts of `hang`, `slow` and `crash`: `wait` lets a number of seconds pass, `die` ends the asker."""
 
     wait: Callable[[float], None] = time.sleep
     die: Callable[[], None] = _die
@@ -146,9 +146,9 @@ class Overlay:
         return max((one.start for one in self.changes), default=0.0)
 
     def hurried(self, lead: float) -> "Overlay":
-        """Return the same with its first changes after `lead` seconds, later ones HURRY times as fast.
+        """Return the overlay with its first changes after `lead` seconds, later changes HURRY times as fast.
 
-        What is there from the start stays, and what grows by the second grows as fast as before.
+        Changes from the start stay, and growth by the second keeps its rate.
         """
         first = min((one.start for one in self.changes if one.start), default=0.0)
 
@@ -161,7 +161,7 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """An answer of a moment, in which cycle of a loop it came, and whether an overlay changed it then."""
+    """An answer of a moment, its cycle of the loop, and whether an overlay changed it then."""
 
     cycle: int
     moment: int
@@ -171,7 +171,7 @@ class Came:
 
 @dataclass(frozen=True)
 class Player:
-    """A recording in play, `seconds` gives for how long. `strict` makes an unrecorded question an error."""
+    """A recording in play; `seconds` gives its time. `strict` makes an unrecorded question an error."""
 
     recording: Recording
     seconds: Callable[[], float]
@@ -182,7 +182,7 @@ class Player:
 
     @property
     def steady(self) -> float:
-        """Seconds of play after which nothing new begins or ends, counters that grow aside."""
+        """Seconds of play after which nothing new begins or ends, apart from growing counters."""
         ends = (one.until for each in self.overlays for one in each.changes if one.until < _FOR_EVER)
         return max(self.length, *(each.begun for each in self.overlays), *ends, 0.0)
 
@@ -221,9 +221,9 @@ class Player:
         return self.recording.times[-1] - self.recording.times[0]
 
     def came(self, key: Key) -> tuple[Came, ...]:
-        """Return all answers until now, oldest first, of a question whose answers hold only what is new.
+        """Return all answers until now, oldest first, of a question whose answers hold only new events.
 
-        Each is as the overlays changed values when it came. Of a loop this play and the one before it.
+        Overlays change each by the time it came. A loop gives this play and the play before it.
         """
         last, now = self._moment(self.seconds())
         return tuple(
@@ -289,7 +289,7 @@ def find_overlay(path: str) -> Path:
 
 
 def load_overlay(path: str) -> Overlay:
-    """Read an overlay, a file or a bundled one by name; raises OverlayError where it is missing or wrong."""
+    """Read an overlay, from a file or by a bundled name; raises OverlayError where it is missing or wrong."""
     try:
         data = tomllib.loads(utf8(find_overlay(path).read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
@@ -305,7 +305,7 @@ def load_overlay(path: str) -> Overlay:
 
 
 def within(value: Any, path: Sequence[str], change: Callable[[Any], Json | Absent]) -> Any:
-    """The value with every member changed that a path leads to; `*` and `?` match names and positions."""
+    """Return the value with all members at a path changed; `*` and `?` match names and positions."""
     if not path:
         return change(value)
     name, rest = path[0], path[1:]
@@ -317,7 +317,7 @@ def within(value: Any, path: Sequence[str], change: Callable[[Any], Json | Absen
 
 
 def is_counter(key: Key) -> bool:
-    """Whether a question's answer only ever grows."""
+    """Return whether a question's answer only ever grows."""
     port, question = key
     if port == "sysfs":
         return any(part in question for part in _COUNTER_FILES)
@@ -420,7 +420,7 @@ def _new(one: AnswerChange, seconds: float, value: Json | Absent) -> Json | Abse
 
 
 def _more(value: Json | Absent, amount: float, times: float = 1) -> Json | Absent:
-    """A number times and plus so much; whole numbers stay whole when they are multiplied."""
+    """Return a number times a factor plus an amount; whole numbers stay whole when they are multiplied."""
     counted = whole(value.strip()) if isinstance(value, str) else None
     if counted is not None:
         return str(int(counted * times) + int(amount))

@@ -15,7 +15,7 @@ _EVER = float("inf")
 
 
 class PlayOverdue(BaseException):
-    """Whoever asks does not wait any longer; no `except Exception` on the way takes it for an answer."""
+    """The asker does not wait any longer; no `except Exception` on the way takes it for an answer."""
 
 
 class PlayClock:
@@ -35,23 +35,23 @@ class PlayClock:
         return self._mono + self.seconds()
 
     def mono_at(self, seconds: float) -> float:
-        """Monotonic seconds when the recording has played for so long."""
+        """Return the monotonic seconds at which the recording has played for this time."""
         return self._mono + seconds
 
     def seconds(self) -> float:
-        """For how long the recording has played."""
+        """Return the seconds that the recording has played."""
         return self._played if self._let_go is None else self._played + time.monotonic() - self._let_go
 
     def move_to(self, seconds: float) -> None:
-        """Let the play be so many seconds old; nothing happens if it is older."""
+        """Move the play to this second; nothing happens if it is past it."""
         self._played = max(self._played, seconds)
 
     def let_go(self) -> None:
-        """From now on the time passes by itself, as that of the machine."""
+        """Let the time pass by itself from now on, as that of the machine."""
         self._let_go = self._let_go or time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Let so many seconds pass; raises the error of `within` whose time is over before."""
+        """Let seconds pass; raises the error of a `within` whose time is over first."""
         if self._let_go is not None:
             time.sleep(seconds)
             return
@@ -62,7 +62,7 @@ class PlayClock:
 
     @contextmanager
     def within(self, seconds: float, error: type[BaseException] = PlayOverdue) -> Iterator[None]:
-        """Raise `error` in a wait inside of the block once so many seconds have passed."""
+        """Raise `error` in a wait inside of the block once this number of seconds has passed."""
         outer = self._end
         self._end = min(outer, (self._played + seconds, error), key=lambda end: end[0])
         try:

@@ -1,4 +1,4 @@
-"""Recordings: what the ports answered on a real machine, moment by moment.
+"""Recordings: the answers of the ports on a real machine, moment by moment.
 
 A recording is a folder with `manifest.json` and `moments.jsonl.gz`, which has a line for each answer. A
 question without a line at a later moment had the same answer there (docs/recordings.md).
@@ -28,13 +28,13 @@ SCHEMA = "wirewatch.recording/1"
 MANIFEST, MOMENTS = "manifest.json", "moments.jsonl.gz"
 BUNDLED = Path(__file__).parent.parent / "recordings"
 LONGEST, WHOLE = 16 << 20, 256 << 20
-"""Most bytes of one line and of all lines, unpacked, so that no file can take all memory. The longest line of
-ours has 30 kB, the largest recording 2 MB."""
+"""Most bytes of one line and of all lines, unpacked, so that no file can take all memory. Our longest line
+has 30 kB, our largest recording 2 MB."""
 _AT_ONCE, _LONG = 512, 32768
-"""Lines that are parsed at once, and bytes of a line that waits for no more of them."""
+"""Lines that are parsed at once, and bytes of a line that ends a batch early."""
 _ERRORS = (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, IndexError, RecursionError)
 _NUMBERED = {"nvml": "code", "sysfs": "errno", "kmsg": "errno", "command": "errno"}
-"""Under which key a line holds the number of an absence, by port."""
+"""The key of an absence's number in a line, by port."""
 Key = tuple[str, str]
 """Port, and the question's text, for NVML with the GPU in front: `gpu3/Temperature(0)`."""
 
@@ -59,13 +59,13 @@ class Recording:
 
     @property
     def at_unix(self) -> float:
-        """When its first moment was, in Unix seconds; 0 when the manifest does not say."""
+        """Return the Unix seconds of its first moment; 0 when the manifest does not say."""
         moments = self.manifest.get("moments") or [{}]
         return float(moments[0].get("at", 0.0))
 
     @property
     def synthetic(self) -> bool:
-        """Whether part of it was made up, as its manifest says."""
+        """Return whether part of it was made up, as its manifest says."""
         return self.manifest.get("source") == "synthetic"
 
     def at(self, key: Key, moment: int) -> Answer | None:
@@ -77,14 +77,14 @@ class Recording:
         return answers[place - 1][1] if place else None
 
     def growth(self, key: Key) -> int:
-        """By how much a counter grew from the first moment to the last, resets left out; 0 for no counter."""
+        """Return a counter's growth from the first moment to the last, resets left out; 0 for no counter."""
         values = (number(answer.value) for _, answer in self.answers.get(key, ()))
         numbers = [value for value in values if value is not None]
         return sum(delta(before, now) for before, now in pairwise(numbers))
 
 
 def number(value: Json | Absent) -> int | None:
-    """A whole number, also one that a file holds as text."""
+    """Return a whole number, also if a file holds it as text."""
     if isinstance(value, str):
         return whole(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -171,7 +171,7 @@ def write(folder: Path, manifest: Mapping[str, Any], rows: Iterable[Mapping[str,
 
 
 def append(folder: Path, manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], before: int) -> int:
-    """Add rows to a recording of `before` lines, all or none; returns how many lines it has now."""
+    """Add rows to a recording of `before` lines, all or none; return its new number of lines."""
     path = folder / MOMENTS
     size = path.stat().st_size
     with ExitStack() as undo:
@@ -209,7 +209,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _lines(packed: gzip.GzipFile) -> Iterator[bytes]:
-    """The lines; raises ValueError for one that is too long, or when all are."""
+    """Yield the lines; raises ValueError when any line, or all together, are too long."""
     whole = 0
     while line := packed.readline(LONGEST + 1):
         whole += len(line)
@@ -219,7 +219,7 @@ def _lines(packed: gzip.GzipFile) -> Iterator[bytes]:
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[Any]:
-    """The lines as JSON; many short ones at once take less than half the time."""
+    """Yield the lines as JSON; many short lines at once take less than half the time."""
     held: list[bytes] = []
     for line in lines:
         held.append(line)

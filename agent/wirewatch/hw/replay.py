@@ -31,7 +31,7 @@ _OUTPUT, _PROBED = TypeAdapter(Output), TypeAdapter(Probed)
 _PODS, _JOBS = TypeAdapter(tuple[Pod, ...]), TypeAdapter(tuple[SlurmJob, ...])
 T = TypeVar("T")
 _POLL = 0.02
-"""Seconds between two questions whether a played probe is still wanted."""
+"""Seconds between two checks whether a played probe is still wanted."""
 
 
 class _Replay:
@@ -72,8 +72,8 @@ class ReplaySysfs(_Replay):
 class ReplayHost(_Replay):
     """The host port from a recording; our own processes' use is real.
 
-    `began`: when the play did, in Unix seconds. The machine booted as long before that as before the
-    recording, so that the events of its kernel log happen now.
+    `began`: Unix seconds of the start of play. The machine booted as long before it as before the recording,
+    so that the events of its kernel log happen now.
     """
 
     def __init__(self, player: Player, began: float) -> None:
@@ -126,14 +126,14 @@ class ReplaySlurm(_Replay):
 
 
 class ReplayProbe(_Replay):
-    """The recorded probe, after as long as it took if `wait` is given, which lets so many seconds pass."""
+    """The recorded probe; if `wait` is given, it lets the probe's recorded seconds pass first."""
 
     def __init__(self, player: Player, clock: Clock, wait: Callable[[float], None] | None = None) -> None:
         super().__init__(player)
         self._clock, self._wait = clock, wait
 
     def engine(self, wanted: str) -> str | Absent:
-        """The engine of the recorded probe, whatever is wanted."""
+        """Return the engine of the recorded probe, whatever is wanted."""
         probed = self.recorded()
         if isinstance(probed, Absent):
             return probed
@@ -168,7 +168,7 @@ class ReplayProbe(_Replay):
         return replace(probed, at=self._clock.now(), by="recording", forced=order.forced)
 
     def _last(self, seconds: float, order: Order, wait: Callable[[float], None]) -> str | None:
-        """Last as long as the recorded probe did; the reason if it is withdrawn before, else None."""
+        """Last as long as the recorded probe; return the reason if it is withdrawn before, else None."""
         end = self._clock.mono() + seconds
         while (left := end - self._clock.mono()) > 0:
             if (why := order.withdrawn()) is not None:

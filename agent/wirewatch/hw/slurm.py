@@ -1,7 +1,7 @@
 """The slurm port: squeue and scontrol, asked about this node only and as little as the answer allows.
 
-An idle node costs the controller one small request; one at work two, and one more for each job that may hold
-GPUs. To be called minutes apart.
+An idle node costs the controller one small request. A working node costs two, and one more for each job that
+may hold GPUs. Call it at intervals of minutes.
 """
 
 import os
@@ -22,7 +22,7 @@ SEARCH = "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin:/cm/l
 _SHOW = ("scontrol", "--all", "--local", "--details", "--oneliner", "show")
 _QUEUE = ("squeue", "--noheader", "--all", "--local", "--states=all", "--format=%A %T")
 UNSEEN = "UNSEEN"
-"""State of a holder of GPUs that is no job we are shown (slurm.conf, PrivateData=jobs)."""
+"""State of a GPU holder that is no visible job (slurm.conf, PrivateData=jobs)."""
 COMPLETING = "COMPLETING"
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _HOLDS_NOTHING = frozenset({
@@ -30,7 +30,7 @@ _HOLDS_NOTHING = frozenset({
     "OUT_OF_MEMORY", "PENDING", "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD",
     "RESV_DEL_HOLD", "REVOKED", "SPECIAL_EXIT", "TIMEOUT",
 })  # fmt: skip
-"""States of jobs that have ended or not begun; any other word holds the node, also one not known to us."""
+"""States of jobs that have ended or not begun; any other word holds the node, also an unknown word."""
 _BUSY = frozenset({"ALLOCATED", "MIXED", COMPLETING})
 _GPU_GRES = frozenset({"gpu", "mps", "shard"})
 """Generic resources that are GPUs or parts of them, numbered alike."""
@@ -49,9 +49,9 @@ SCOPES = frozenset({"cluster", "pool", "rack", "stock"})
 
 
 def held_by(path: str) -> str:
-    """Return what the file of Slurm's scripts says that their brake holds by; "" where it does not hold.
+    """Return the unit of the brake by the file of Slurm's scripts; "" where it does not hold.
 
-    A file that is there and says something else, or cannot be read, is "unknown": the brake holds.
+    A file that says something else, or cannot be read, gives "unknown": the brake holds.
     """
     found = SystemSysfs().read(path) if path else ""
     if isinstance(found, Absent):
@@ -62,9 +62,9 @@ def held_by(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node as the controller sees it: words of its state, whether it counts GPUs, which are used.
+    """A node by the controller: words of its state, whether it counts GPUs, and the GPUs in use.
 
-    `used` is None where Slurm does not say which (gres.conf without File).
+    `used` is None where Slurm does not name them (gres.conf without File).
     """
 
     state: frozenset[str]
@@ -73,12 +73,12 @@ class SlurmNode:
 
     @property
     def idle(self) -> bool:
-        """Whether surely nothing is held; never so where GPUs are not counted: suspended jobs do not show."""
+        """Return whether surely nothing is held; never without counted GPUs: suspended jobs do not show."""
         return self.counts and self.used == () and "IDLE" in self.state and not self.state & _BUSY
 
 
 class SystemSlurm:
-    """Slurm as this node sees it: its NodeName, and the path of slurm.conf; "" for those that are found."""
+    """Slurm as this node sees it: its NodeName, and the path of slurm.conf; "" to find them out."""
 
     def __init__(
         self, node: str = "", conf: str = "", search: str = SEARCH, deadline: float = DEADLINE
@@ -163,7 +163,7 @@ class SystemSlurm:
 
 
 def parse_node(text: str) -> SlurmNode | Absent:
-    """The one line of `scontrol -d -o show node NODE`."""
+    """Return the node of the single line of `scontrol -d -o show node NODE`."""
     found = {name: re.search(rf"(?:^|\s){name}=(\S*)", text) for name in ("State", "Gres", "GresUsed")}
     state, gres, used = found["State"], found["Gres"], found["GresUsed"]
     if state is None or gres is None:
@@ -219,12 +219,12 @@ def gpu_numbers(gres: str) -> tuple[int, ...] | None:
 
 
 def in_hostlist(node: str, hosts: str) -> bool:
-    """Whether a list such as `login,gpu[01-03,07]-ib[0-1]` names a node."""
+    """Return whether a list such as `login,gpu[01-03,07]-ib[0-1]` names a node."""
     return any(_names(node, host) for host in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hosts))
 
 
 def unseen(node: SlurmNode, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
-    """The holders of GPUs of the node beside these jobs, if there are any."""
+    """Return the holders of GPUs of the node beside these jobs, if there are any."""
     known = [job.gpus for job in jobs if job.gpus is not None]
     if len(known) < len(jobs):
         return None
@@ -240,7 +240,7 @@ def unseen(node: SlurmNode, jobs: Sequence[SlurmJob]) -> SlurmJob | None:
 
 
 def refusal(output: Output) -> Absent:
-    """Why Slurm did not answer, of what a program of its printed before it failed."""
+    """Return why Slurm did not answer, from the output of a failed program."""
     words = f"{output.err}\n{output.out}".strip()
     line = words.splitlines()[-1] if words else f"exit status {output.status}"
     why = next((why for pattern, why in _REFUSALS if pattern.search(words)), Why.LOST)
@@ -248,7 +248,7 @@ def refusal(output: Output) -> Absent:
 
 
 def gone(output: Output) -> bool:
-    """Whether a job that was asked for is no longer known."""
+    """Return whether a job that was asked for is no longer known."""
     return output.status != 0 and bool(_GONE.search(output.err + output.out))
 
 
@@ -275,7 +275,7 @@ def _names(node: str, host: str) -> bool:
 
 
 def _in_ranges(digits: str, ranges: str) -> bool:
-    """Whether `03` is in `01-03,7`: a number has the width that its range is written with."""
+    """Return whether `03` is in `01-03,7`: a number has the width that its range is written with."""
     for part in ranges.split(","):
         first, _, last = part.partition("-")
         match = _RANGE.fullmatch(part)

@@ -1,4 +1,4 @@
-"""The probe's collector: each turn it reads the gate, and runs a probe if one is due and may run."""
+"""The probe's collector: each turn it reads the gate, and runs a due probe if the gate is open."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -33,15 +33,15 @@ from wirewatch.verdict.straggler.signals import Resource
 log = logging.getLogger(__name__)
 PROBE_NAME = "probe"
 GUESSED_SECONDS = 6.0
-"""Seconds that a probe is taken to hold each GPU, before one has run."""
+"""Assumed seconds of a probe on each GPU, before any probe has run."""
 CONFIRM_SECONDS = 60.0
 """Seconds after which a probe that found something new is repeated, to confirm or clear it."""
 ANSWERED, IN_TIME = 0.95, 0.8
-"""Part of the turn's deadline by which a prober must have answered; of what is left, that of its worker."""
+"""The prober must answer within this part of the turn's deadline; its worker gets this part of the rest."""
 ASK_AGAIN_SECONDS = 300.0
-"""Seconds until Slurm, the topology and the lock are asked again once one of them said no."""
+"""Seconds until Slurm, the topology and the lock are asked again after a refusal of any of them."""
 SOON = 1e-3
-"""Seconds between probes while one is wanted: the gate and the budget alone decide."""
+"""Seconds between probes while a probe is wanted: the gate and the budget alone decide."""
 
 
 ProbeCollector = Collector[ProbeReading, ProbeMemory, ProbeOptions, ProbePolicy]
@@ -63,13 +63,13 @@ def due_after_hint(collector: ProbeCollector, hinted: Callable[[], float | None]
 
 @dataclass(frozen=True, slots=True)
 class ProbeSummary:
-    """The newest complete probe that counts; forced ones and those that were broken off do not.
+    """The newest complete probe that counts; forced and broken-off probes do not count.
 
     `at`: when it began, Unix seconds, 0 for never; `age_seconds`: since it ended, None for never; `fresh`:
-    whether its results still say something about now. `complete`: such probes since start; `clean`: the
-    newest was of GPUs and found nothing at all. `watched`: whether there is something here to probe, and
-    something to probe it with; `pointless`: there is nothing to probe. Neither says so before it is known.
-    `no_expectation`: collectives of that probe of which nothing is expected.
+    whether its results are still valid now. `complete`: such probes since start; `clean`: the newest was of
+    GPUs and found nothing at all. `watched`: False once GPUs to probe or an engine are known to be missing
+    here. `pointless`: True once it is known that nothing can be probed here. `no_expectation`: collectives of
+    that probe without an expected busbw.
     """
 
     at: float = 0.0
@@ -89,7 +89,7 @@ WORST_FIRST: tuple[TransportWire, ...] = (
 DIRECTIONS = ("to_device", "from_device")
 STRAGGLER_RULES = "straggler."
 OWN_NAMES = {"probe.uneven": Resource.LINK.value, HOST.name: Resource.HOST.value}
-"""The rules that name a slow part, and the signals of those that have a name of their own."""
+"""The rules that name a slow part, and the signals of parts with a name of their own."""
 _AT = ("op", "size_bytes", "ranks", "gpus")
 _UNPROVEN = "8 GPUs, islands, NVLink SHARP, PCIe and bridges"
 BUSBW = Metric(
@@ -203,7 +203,7 @@ def read(
     hardware: Hardware, memory: ProbeMemory, options: ProbeOptions, *, expect: Expect,
     prober: RemoteProber | None = None, variation: Variation = DAEMONS,
 ) -> ProbeReading | Absent:  # fmt: skip
-    """One turn: the gate, and a probe if one is due and may run; both by `prober` where there is one."""
+    """Run one turn: the gate, and a due probe if it may run; `prober` does both where there is one."""
     until = hardware.clock.mono() + ANSWERED * options.deadline
     gpus: Sequence[Gpu] | Absent = () if options.engine == "gloo" else hardware.nvml.gpus()
     if isinstance(gpus, Absent):
@@ -231,7 +231,7 @@ def read(
 
 
 def next_due(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) -> float:
-    """When (monotonic seconds) the next probe is due.
+    """Return when (monotonic seconds) the next probe is due.
 
     The first comes up to `settle` late, so that nodes that were started together do not ask Slurm together.
     """
@@ -244,7 +244,7 @@ def next_due(memory: ProbeMemory, options: ProbeOptions, gpus: Sequence[Gpu]) ->
 
 
 def applicable(reading: ProbeReading) -> bool:
-    """Whether there is something here to probe, and something to probe it with."""
+    """Return whether this node has both GPUs to probe and an engine."""
     return reading.refusal is None or reading.refusal.reason not in NOTHING_TO_PROBE
 
 
@@ -252,7 +252,7 @@ def probe_collector(
     options: ProbeOptions, policy: ProbePolicy, expect: Expect, start: ProbeMemory | None = None,
     prober: RemoteProber | None = None,
 ) -> ProbeCollector:  # fmt: skip
-    """The collector, with what an earlier daemon remembered; `prober` runs its probes where there is one."""
+    """Return the collector with an earlier daemon's memory; `prober` runs its probes where there is one."""
     return Collector(
         name=PROBE_NAME,
         about="a short run of NCCL's collectives on idle GPUs, against what this topology should give",
@@ -272,14 +272,14 @@ def probe_collector(
 
 
 def probe_summary(component: Component | None, mono: float) -> ProbeSummary | None:
-    """What the probe's component knows at `mono`, monotonic seconds; None where probing is switched off."""
+    """Return the state of the probe's component at `mono`, monotonic seconds; None where probing is off."""
     if component is None or not isinstance(component.memory, ProbeMemory):
         return None
     return summary_of(component.memory, mono, watched=component.applicable is not False)
 
 
 def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> ProbeSummary:
-    """What a memory shows at `mono`, monotonic seconds."""
+    """Return the state in a memory at `mono`, monotonic seconds."""
     pointless = memory.refusal is not None and memory.refusal.reason in UNPROBEABLE
     never = ProbeSummary(complete=memory.completed, watched=watched, pointless=pointless)
     if memory.last is None or memory.last_mono is None:
@@ -293,7 +293,7 @@ def summary_of(memory: ProbeMemory, mono: float, *, watched: bool = True) -> Pro
 
 
 def observed(reading: ProbeReading, _memory: ProbeMemory) -> Observed:
-    """The GPUs that the gate saw; what a probe found of them stands until the next one."""
+    """Return the GPUs that the gate saw; findings of a probe on them stand until the next probe."""
     return Observed(frozenset(subject(use.gpu) for use in reading.facts.uses), frozenset())
 
 
@@ -325,7 +325,7 @@ def samples(reading: ProbeReading, memory: ProbeMemory) -> Iterator[Sample]:
 
 
 def results(probed: Probed, measured: Sequence[Measured]) -> Iterator[Sample]:
-    """What one complete probe measured."""
+    """Return the series of the results of one complete probe."""
     for one in measured:
         if not one.latency:
             yield from _bandwidth(one)
@@ -355,7 +355,7 @@ def _hosts(probed: Probed) -> Iterator[Sample]:
 
 
 def transport(probed: Probed, groups: Collection[int]) -> str:
-    """The worst way between two GPUs of these groups; empty where NCCL's log does not say."""
+    """Return the worst transport between two GPUs of these groups; empty where NCCL's log does not say."""
     ways = {wire(c.transport) for comm in comms_of(probed, groups) for c in comm.connections}
     return next((way for way in WORST_FIRST if way in ways), "")
 
@@ -368,7 +368,7 @@ def _gate_reading(
 
 
 def _run_here(hardware: Hardware, wanted: ProbeRequest, reading: ProbeReading) -> ProbeReading:
-    """What is asked last and not every turn comes first."""
+    """Ask the sources that are not asked each turn, then run the probe."""
     prepared = prepare(hardware, wanted, reading.still)
     asked = replace(reading, facts=prepared.facts, still=prepared.still, late=True)
     if isinstance(prepared.order, Refusal):
@@ -412,7 +412,7 @@ def _run_remotely(
 
 
 def _now(hardware: Hardware, facts: GateFacts) -> GateFacts:
-    """Facts by this process's clock, which another container may not share."""
+    """Return facts by this process's clock, which another container may not share."""
     return replace(facts, mono=hardware.clock.mono())
 
 

@@ -24,7 +24,7 @@ CLOCKS = (
 PCIE_BYTES = (Question("Field", (197,)), Question("Field", (198,)))
 """Bytes that the GPU sent and received (NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES of nvml.h)."""
 WRAPS = 1 << 32
-"""No value above was ever seen, and nvml.h says that they wrap; host links move a seventh of it."""
+"""The largest value ever seen; nvml.h says that the counters wrap. Host links move a seventh of it."""
 MEMORY_INFO = Question("MemoryInfo")
 UTILIZATION = Question("UtilizationRates")
 
@@ -72,7 +72,7 @@ LANES = 4
 
 
 def moved(gpu: int, before: Counters | Absent, after: Counters | Absent) -> Moved:
-    """What grew between two readings; a counter that stood still beside a moving twin is no measurement."""
+    """Return the growth between two readings; a counter that stood still beside a moving twin is absent."""
     if isinstance(before, Absent) or isinstance(after, Absent):
         return Moved(gpu, None, None, {})
     errors = {k: v - before.errors[k] for k, v in after.errors.items() if v >= before.errors.get(k, v + 1)}
@@ -116,7 +116,7 @@ def clocks(nvml: Nvml, position: int, gpu: Gpu) -> Clocks:
 
 
 def host_moved(nvml: Nvml, gpus: Sequence[Gpu], before: Sequence[HostMoved] = ()) -> tuple[HostMoved, ...]:
-    """What each GPU's PCIe counters show, and its link; with a reading `before`, by how much they grew."""
+    """Return the PCIe counters of each GPU, and its link; with a reading `before`, their growth."""
     found = []
     for n, gpu in enumerate(gpus):
         sent, received = (value_or(as_int(one.value), None) for one in nvml.ask(gpu.key, PCIE_BYTES))
@@ -127,19 +127,19 @@ def host_moved(nvml: Nvml, gpus: Sequence[Gpu], before: Sequence[HostMoved] = ()
 
 
 def _wrapped(before: int | None, after: int | None) -> int | None:
-    """By how much a counter grew that begins again after WRAPS; None of one that stood still."""
+    """Return the growth of a counter that wraps at WRAPS; None for a counter that stood still."""
     return None if before is None or after is None else (after - before) % WRAPS or None
 
 
 def memory_used(nvml: Nvml, gpu: Gpu) -> int | None:
-    """Bytes in use as NVML counts them, what the driver keeps for itself included."""
+    """Return the bytes in use by NVML's count, which includes the driver's own."""
     return value_or(as_int(member(nvml.ask(gpu.key, [MEMORY_INFO])[0].value, "used")), None)
 
 
 def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
-    """The part of the last moments in which any process read or wrote memory, 0 to 1.
+    """Return the share of the last moments in which any process read or wrote memory, 0 to 1.
 
-    None where it is not known, or where the GPU was idle: NVML is about a second late, so that a process that
+    None where it is not known, or where the GPU was idle: NVML lags by about a second, so that a process that
     is there has come since.
     """
     rates = nvml.ask(gpu.key, [UTILIZATION])[0].value
@@ -148,17 +148,17 @@ def memory_use(nvml: Nvml, gpu: Gpu) -> float | None:
 
 
 _FAULTY = re.compile("err|discard|drop|downed|recover|out_of_sequence|timeout|overrun|retrans")
-"""In the names of counters of faults, of RDMA ports and of network interfaces."""
+"""Parts of counter names that mean faults, of RDMA ports and of network interfaces."""
 _CONGESTED = re.compile("xmit_wait|cnp|ecn|pause", re.IGNORECASE)
-"""In the names of counters of a full network: credits, congestion notifications, ECN marks, pause frames."""
+"""Parts of counter names that mean a full network: credits, congestion notices, ECN marks, pause frames."""
 _BYTES = {"port_xmit_data": "sent", "port_rcv_data": "received", "tx_bytes": "sent", "rx_bytes": "received"}
 _IN_WORDS = frozenset({"port_xmit_data", "port_rcv_data"})
 
 
 def nic_counts(sysfs: Sysfs) -> Mapping[tuple[str, str], int]:
-    """Counters of RDMA ports (`mlx5_0:1`) and interfaces by name and kind: bytes, faults, congestion.
+    """Return counters of RDMA ports (`mlx5_0:1`) and interfaces by name and kind: bytes, faults, congestion.
 
-    The kind is sent, received, or the kernel's name of a counter. What cannot be read is left out.
+    The kind is sent, received, or the kernel's name of a counter. Unreadable counters are left out.
     """
     found: dict[tuple[str, str], int] = {}
     for name, folder in _nics(sysfs):
@@ -185,7 +185,7 @@ def _nics(sysfs: Sysfs) -> Iterator[tuple[str, str]]:
 
 
 def sent_bytes(sysfs: Sysfs) -> Mapping[str, int]:
-    """Bytes sent so far by RDMA port (`device:port`) and interface; what cannot be read is left out."""
+    """Return bytes sent so far by RDMA port (`device:port`) and interface, without unreadable counters."""
     interfaces = [name for name in value_or(sysfs.entries(NET), ()) if name != "lo"]
     sent = {name: _count(sysfs, f"{NET}/{name}/statistics/tx_bytes") for name in interfaces}
     words = {name: _count(sysfs, f"{folder}/counters/port_xmit_data") for name, folder in _ports(sysfs)}

@@ -1,4 +1,4 @@
-"""What a completed probe found wrong: wrong results, slow collectives, bytes that went another way. Pure."""
+"""Findings of a completed probe: wrong results, slow collectives, bytes on another path. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,14 +26,14 @@ SLOW_NETWORK = (
     "whether GPUDirect helps (`wirewatch probe --transport net --gdr on,off`)"
 )
 LARGE = 256 * MIB
-"""The least message of which a share of the wire is due: published tables have 0.51 and more there."""
+"""The least message that must reach a share of the wire: published tables have 0.51 and more there."""
 LEAST_A_LINK = 64 * MIB
-"""Bytes on average from which on a GPU's links are compared where no copies went over all of them: of less a
-few small messages decide."""
+"""Least mean bytes on a GPU's links for a comparison of links where no copies went over all of them. Below
+it, a few small messages decide."""
 CLEARS = 0.03
 """A FAILED collective is over once it is this share of the expectation above the limit."""
 SURE = 0.5
-"""Part of the least plausible share from which on no setting or layout explains it."""
+"""Below this part of the least plausible share, no setting or layout explains the result."""
 BUSBW = Rule("probe.busbw", CONFIRMED, "BusbwLow")
 SLOWER = Rule(
     "probe.slower",
@@ -78,7 +78,7 @@ PROBE_RULES = (
 def probe_findings(
     probed: Probed, measured: Sequence[Measured], policy: ProbePolicy
 ) -> tuple[ProbeFinding, ...]:
-    """Everything that a completed probe found wrong, at most one of a rule for a part."""
+    """Return all findings of a completed probe, at most one finding of a rule for a part."""
     due = [(one, one.trusted) for one in measured if one.trusted is not None]
     low = [(one, trusted) for one, trusted in due if _is_low(one, trusted, policy)]
     others = [(one, one.usual) for one in measured if one.usual and (one, one.trusted) not in low]
@@ -98,12 +98,12 @@ def probe_findings(
 
 
 def slowing(probed: Probed) -> list[tuple[str, str, str]]:
-    """NCCL's settings that lower bandwidth, but for the one that the expectation follows."""
+    """Return NCCL's settings that lower bandwidth, except the setting that the expectation follows."""
     return [one for one in slowing_settings(probed.settings) if one[0] != NVLS_ENABLE]
 
 
 def measured_text(one: Measured) -> str:
-    """Return what was measured, beside what is expected where that is known."""
+    """Return the measured value in words, beside the expected value where that is known."""
     if isinstance(one.expected, Absent):
         return f"{_collective(one)} {words.rate(one.busbw)}"
     expected = (
@@ -212,9 +212,9 @@ def _falls_back(one: Measured, due: Expectation) -> bool:
 
 
 def _is_low(one: Measured, due: Expectation, policy: ProbePolicy) -> bool:
-    """Below the limit, or so little above it that this may be noise.
+    """Return whether it is below the limit, or so little above it that noise explains the difference.
 
-    Until a history says what is usual, what is expected stands for it: a derived figure does not.
+    Until a history gives the usual value, the expectation stands for it, except a derived expectation.
     """
     near = policy.ratio
     if one.usual is not None:
@@ -250,9 +250,9 @@ def _is_slower(one: Measured, usual: UsualRate, policy: ProbePolicy) -> bool:
 def _below_usual(
     probed: Probed, slower: Sequence[tuple[Measured, UsualRate]], policy: ProbePolicy, *, found: bool
 ) -> Iterator[ProbeFinding]:
-    """With what is expected still reached it is no reason to keep jobs away.
+    """Find losses against the usual value; they keep no job away while the expectation is reached.
 
-    `found`: something is below what is expected, which says all that such a loss would say.
+    `found`: something is below its expectation, which covers such a loss too.
     """
     alone = [(one, usual) for one, usual in slower if one.trusted is None]
     if not slower or (found and not alone):
@@ -274,7 +274,7 @@ def _below_usual(
 
 
 def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -> Iterator[ProbeFinding]:
-    """Where neither what is expected nor what is usual has said anything."""
+    """Find implausible bandwidths where neither the expectation nor the usual value decides."""
     low = [
         (one, rate, least)
         for one in rest
@@ -297,7 +297,7 @@ def _below_wire(probed: Probed, rest: Sequence[Measured], policy: ProbePolicy) -
 
 
 def _wire_rate(probed: Probed, one: Measured) -> float | None:
-    """The wire; where that is not known, the fastest copy over NVLink, which a collective comes near."""
+    """Return the wire; where it is not known, the fastest copy over NVLink, which a collective comes near."""
     kind = probed.conditions[one.group].group.kind if probed.conditions else WireKind.UNKNOWN
     if not isinstance(one.wire, Absent):
         return one.wire.rate if kind is WireKind.SWITCH else one.wire.live
@@ -321,7 +321,7 @@ def _doubt(*, steady: bool) -> str:
 
 
 def _reasons(probed: Probed, worst: Measured) -> str:
-    """What is known to lower bandwidth here: NCCL's settings, and the wire that joins islands."""
+    """Return known reasons for low bandwidth here: NCCL's settings, and the wire that joins islands."""
     settings = [f"{name}={value} ({effect})" for name, value, effect in slowing(probed)]
     reasons = f"; NCCL runs with {', '.join(settings)}" if settings else ""
     crossing = probed.conditions[worst.group].group.crossing

@@ -1,8 +1,8 @@
-"""The gate: whether a probe may run now, and if not, why not.
+"""The gate: decides whether a probe may run now, and gives the reason if it may not.
 
-`read_facts` reads through the ports. Everything else is pure: what was read goes in, a decision comes out.
+`read_facts` reads through the ports. Everything else is pure: from facts to a decision.
 
-What cannot be read counts as busy. The reasons are label values of probe_skips_total.
+Unreadable facts count as busy. The reasons are label values of probe_skips_total.
 """
 
 import re
@@ -22,7 +22,7 @@ PROHIBITED = 2
 
 
 class SkipReason(Enum):
-    """Why no probe runs: the label of a skip in the metrics, and its meaning in words."""
+    """The reason for a skipped probe: its label in the metrics, and its meaning in words."""
 
     _value_: str
     meaning: str
@@ -52,7 +52,7 @@ class SkipReason(Enum):
 
 
 UNPROBEABLE = frozenset({SkipReason.FEW_GPUS, SkipReason.MIG})
-"""Reasons for which nothing can be probed here. NO_ENGINE is not among them: an engine can be installed."""
+"""Reasons why this node can never be probed. NO_ENGINE is not among them: an engine can be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ class Stillness:
 
 @dataclass(frozen=True, slots=True)
 class GateLimits:
-    """What the gate asks for.
+    """Limits of the gate.
 
-    `settle`: seconds for which nothing may have changed. `unseen`: bytes that may be in use by no visible
-    process; `free`: bytes that a probe needs on each GPU. `gpus`: how many GPUs it takes at least.
+    `settle`: seconds without any change. `unseen`: bytes that may be in use by no visible process; `free`:
+    bytes that a probe needs on each GPU. `gpus`: the least number of GPUs.
     """
 
     settle: float
@@ -94,7 +94,7 @@ class GateLimits:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why no probe runs, with what was read in words."""
+    """The reason why no probe runs, with the readings in words."""
 
     reason: SkipReason
     detail: str
@@ -103,13 +103,13 @@ class Refusal:
 MEMORY = Question("MemoryInfo")
 MODES = (MIG_MODE, Question("ComputeMode"))
 NOT_INSTALLED = frozenset({Why.MISSING})
-"""A kubelet or a Slurm that is not installed has given nothing away; one that cannot be asked may have."""
+"""A kubelet or a Slurm that is not installed has given nothing away; an unreachable daemon may have."""
 PREFIX = "nvidia.com/"
 """Resources that are GPUs or parts of them: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.18gb."""
 DRIVER = "gpu.nvidia.com"
 """NVIDIA's DRA driver for GPUs; the vendor of its CDI devices ends so too (k8s.gpu.nvidia.com/device)."""
 _REPLICA = re.compile(r"::\d+$", re.ASCII)
-"""Of time slicing and MPS: `GPU-...::3` is a turn on that GPU."""
+"""The form of time slicing and MPS: `GPU-...::3` is a turn on that GPU."""
 _MIG_OF_GPU = re.compile(r"MIG-(GPU-[0-9a-fA-F-]+)/\d+/\d+", re.ASCII)
 _INDEX = re.compile(r"(\d{1,5})(?::\d+)?", re.ASCII)
 """As NVML counts; `0:1` is the second MIG device of the first GPU."""
@@ -132,7 +132,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class GateFacts:
-    """Everything that the gate decides by; `slurm` None: not asked this time, as in turns without a probe."""
+    """All facts for the gate's decision; `slurm` None: not asked this time, as in turns without a probe."""
 
     uses: tuple[GpuUsers, ...]
     pods: tuple[Holding, ...] | Absent
@@ -159,7 +159,7 @@ class _GpuLookup:
         self.every = tuple(gpu.key for gpu in gpus)
 
     def all_of(self, named: Iterable[tuple[str, Keys | None]]) -> tuple[Keys, str]:
-        """All keys in the order of the GPUs; every key, and why, where a name was not understood."""
+        """Return all keys in the order of the GPUs; every key, and why, where a name was not understood."""
         held: set[str] = set()
         for text, keys in named:
             if keys is None or not set(keys) <= set(self.every):
@@ -168,7 +168,7 @@ class _GpuLookup:
         return tuple(key for key in self.every if key in held), ""
 
     def device(self, text: str) -> Keys | None:
-        """A device id of the kubelet's."""
+        """Return the GPUs of a device id of the kubelet's."""
         text = _REPLICA.sub("", text)
         if text in self._uuids:
             return (text,)
@@ -185,12 +185,12 @@ class _GpuLookup:
         return None if key is None else (key,)
 
     def claimed(self, text: str) -> Keys | None:
-        """A device of the DRA driver, which first named GPUs as NVML counts and later by the device file."""
+        """Return the GPUs of a DRA device: older drivers name it by NVML's number, newer by device file."""
         match = _CLAIMED.fullmatch(text)
         return self.numbered(int(match[1])) if match else None
 
     def numbered(self, number: int) -> Keys | None:
-        """The GPUs of a number that may be NVML's or the device file's: both."""
+        """Return the GPUs of a number that may be NVML's or the device file's: both."""
         index, minor = self._indices.get(number), self._names.minors.get(number)
         return None if index is None or minor is None else (index, minor)
 
@@ -201,7 +201,7 @@ class _GpuLookup:
         return self.all_of((f"number {n}", self.numbered(n)) for n in numbers)
 
     def _at(self, address: str) -> Keys | None:
-        """GPUs on the bus of a PCI function; none for a network card's, which go by nvidia.com/ as well."""
+        """Return the GPUs on the bus of a PCI function; none for network cards, also named nvidia.com/."""
         buses = {gpu.key: normal_pci(gpu.pci).rpartition(":")[0] for gpu in self._gpus}
         if not all(buses.values()):
             return None
@@ -211,7 +211,7 @@ class _GpuLookup:
 LOGS = "/var/log/pods"
 CGROUPS = "/sys/fs/cgroup"
 _HIERARCHIES = ("", "/memory", "/pids", "/cpu,cpuacct", "/systemd")
-"""Version 2 has one tree; of the trees of version 1 those that every kubelet uses."""
+"""Version 2 has one tree; of version 1's trees, the names that every kubelet uses."""
 _ROOTS = ("kubepods.slice", "kubepods", "kubelet.slice/kubelet-kubepods.slice", "kubelet/kubepods")
 """Roots of pods, by the systemd and the cgroupfs driver; the last two where `--cgroup-root` is /kubelet."""
 _CLASS = re.compile(r"(?:.*-)?(burstable|besteffort)(?:\.slice)?")
@@ -226,9 +226,9 @@ class PodLife:
     alive: frozenset[str]
 
     def uids(self, namespace: str, name: str) -> tuple[str, ...] | None:
-        """The UIDs of a pod that is alive, none if it has ended; None where that is not known.
+        """Return the UIDs of a living pod, none if it has ended; None where that is not known.
 
-        It cannot while a living pod has no log folder yet: it may be a new one of the same name.
+        It is not known while any living pod has no log folder yet: it may be a new pod of the same name.
         """
         mine = self.named.get((namespace, name), ())
         living = tuple(uid for uid in mine if uid in self.alive)
@@ -239,7 +239,7 @@ class PodLife:
 
 
 def watch_users(known: Stillness, facts: GateFacts) -> Stillness:
-    """Move the stillness forward by what is seen now; what cannot be read is a change."""
+    """Move the stillness forward by the present users; an unreadable GPU counts as a change."""
     users: dict[str, object] = {}
     since: dict[str, float] = {}
     for use in facts.uses:
@@ -252,13 +252,13 @@ def watch_users(known: Stillness, facts: GateFacts) -> Stillness:
 
 
 def candidates(facts: GateFacts, owner: str | None) -> tuple[Gpu, ...]:
-    """The GPUs that a probe would touch: the owner's where one asks and holds some, else all."""
+    """Return the GPUs that a probe would touch: the GPUs of an asking owner that holds any, else all."""
     everyone = tuple(use.gpu for use in facts.uses)
     return everyone if owner is None else _held_by(facts, owner) or everyone
 
 
 def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | None = None) -> Refusal | None:
-    """The first reason why these GPUs may not be probed, the lasting ones before those that pass."""
+    """Return the first reason why these GPUs may not be probed; lasting reasons come first."""
     touched = {gpu.key for gpu in candidates(facts, owner)}
     uses = [use for use in facts.uses if use.gpu.key in touched]
     found = _few(uses, rules.gpus) or _modes(uses) or _processes(uses) or _memory(uses, rules)
@@ -269,7 +269,7 @@ def refuse(facts: GateFacts, still: Stillness, rules: GateLimits, owner: str | N
 
 
 def nothing_to_probe(hardware: Hardware) -> Refusal | None:
-    """Why nothing can ever be probed on this node; None where something can, or that is not known."""
+    """Return why nothing can ever be probed on this node; None where it can, or where that is not known."""
     gpus = hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return None
@@ -278,7 +278,7 @@ def nothing_to_probe(hardware: Hardware) -> Refusal | None:
 
 
 def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateFacts:
-    """What the gate decides by; Slurm's controller is asked only with `slurm`."""
+    """Return the facts of the gate; only `slurm` asks Slurm's controller."""
     names = GpuNames(read_minors(hardware.nvml, gpus))
     return GateFacts(
         uses=tuple(_use(hardware, gpu) for gpu in gpus),
@@ -290,12 +290,12 @@ def read_facts(hardware: Hardware, gpus: Sequence[Gpu], *, slurm: bool) -> GateF
 
 
 def no_gpus(hardware: Hardware) -> GateFacts:
-    """The facts where no GPU is looked at; holds are not read then."""
+    """Return the facts without any GPU; holds are not read then."""
     return GateFacts((), (), None, hardware.clock.mono(), Absent(Why.MISSING, "no GPU is looked at"))
 
 
 def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -> Callable[[], str | None]:
-    """A function that says to which pod the kubelet has given one of `gpus` since `known` was read of all."""
+    """Return a function that names the pod that was given any of `gpus` since `known` was read of all."""
     everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
     names = GpuNames(read_minors(hardware.nvml, everyone))
     before = frozenset() if isinstance(known.pods, Absent) else frozenset(h.holder for h in known.pods)
@@ -312,7 +312,7 @@ def new_allocations(hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts) -
 def new_holds(
     hardware: Hardware, gpus: Sequence[Gpu], known: GateFacts, owner: str | None
 ) -> Callable[[], str | None]:
-    """A function that says who but the owner holds probes off one of `gpus` since `known` was read of all."""
+    """Return a function that names who, except the owner, holds probes off `gpus` since `known` was read."""
     if isinstance(known.holds, Absent):
         return lambda: None  # only a forced probe runs then
     everyone, touched = [use.gpu for use in known.uses], {gpu.key for gpu in gpus}
@@ -327,7 +327,7 @@ def new_holds(
 
 
 def read_minors(nvml: Nvml, gpus: Sequence[Gpu]) -> Mapping[int, str]:
-    """Keys by the number of the device file; a GPU without a known one is left out."""
+    """Return keys by the number of the device file; a GPU without a known number is left out."""
     minors = {gpu.key: as_int(nvml.ask(gpu.key, [Question("MinorNumber")])[0].value) for gpu in gpus}
     return {minor: key for key, minor in minors.items() if not isinstance(minor, Absent)}
 
@@ -335,7 +335,7 @@ def read_minors(nvml: Nvml, gpus: Sequence[Gpu]) -> Mapping[int, str]:
 def pod_holdings(
     pods: Sequence[Pod], gpus: Sequence[Gpu], life: PodLife | Absent, names: GpuNames
 ) -> tuple[Holding, ...]:
-    """What pods hold; those that have ended by `life` hold nothing, those of two UIDs hold it twice."""
+    """Return the GPUs that pods hold; pods that ended by `life` hold nothing, two UIDs hold them twice."""
     cards = _GpuLookup(gpus, names)
     found = []
     for pod in pods:
@@ -349,10 +349,10 @@ def pod_holdings(
 
 
 def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: GpuNames) -> tuple[Holding, ...]:
-    """What jobs of Slurm hold.
+    """Return the GPUs that jobs of Slurm hold.
 
-    Slurm counts in the order of gres.conf, which is NVML's where it found the GPUs itself and that of the
-    device files where they were written down: where the two differ, a number holds both GPUs.
+    Slurm counts in the order of gres.conf. If Slurm found the GPUs itself, that is NVML's order. If the
+    device files were written down, it is theirs. Where both orders differ, a number holds both GPUs.
     """
     cards = _GpuLookup(gpus, names)
     found = []
@@ -364,7 +364,7 @@ def job_holdings(jobs: Sequence[SlurmJob], gpus: Sequence[Gpu], names: GpuNames)
 
 
 def read_podlife(sysfs: Sysfs) -> PodLife | Absent:
-    """What the files of the node show; Absent where the log folder or the cgroups cannot be read."""
+    """Return pods by the files of the node; Absent where the log folder or the cgroups cannot be read."""
     folders = sysfs.entries(LOGS)
     if isinstance(folders, Absent):
         return folders
@@ -482,7 +482,7 @@ def _held(hardware: Hardware, gpus: Sequence[Gpu], names: GpuNames) -> tuple[Hol
 
 
 def _newcomer(holdings: Iterable[Holding], before: Container[str | None], touched: set[str]) -> str | None:
-    """Who has come to these GPUs that was not there before, in words."""
+    """Return the holder of these GPUs that was not there before, in words."""
     new = (one for one in holdings if one.holder not in before and touched & set(one.gpus))
     return next((f"{one.holder} was given GPUs: {one.about}" for one in new), None)
 
@@ -498,7 +498,7 @@ def _pod_devices(pod: Pod, cards: _GpuLookup) -> Iterator[tuple[str, Keys | None
 
 
 def _alive(sysfs: Sysfs) -> frozenset[str] | Absent:
-    """UIDs of all pods that have a cgroup in any tree of this machine."""
+    """Return UIDs of all pods that have a cgroup in any tree of this machine."""
     found: set[str] = set()
     trees = 0
     for tree in (f"{CGROUPS}{hierarchy}/{root}" for hierarchy in _HIERARCHIES for root in _ROOTS):

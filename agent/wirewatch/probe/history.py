@@ -1,7 +1,7 @@
-"""The history of probes: what each one gave, in one SQLite file that keeps the newest.
+"""The history of probes and their results, in one SQLite file that keeps the newest.
 
-No call raises for what a disk, another process or a strange file does; it returns an `Absent` that says why.
-Each call opens the file again: one that was moved or replaced meanwhile is never written again.
+No fault of a disk, another process or a strange file raises: a call returns an `Absent` with the reason. Each
+call opens the file again, so that it never writes to a file that was moved or replaced meanwhile.
 """
 
 import errno
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 VERSION = 2
-"""1 was that of wirewatch 0.1, which is converted."""
+"""The version of the table. wirewatch 0.1 had 1, which is converted."""
 MOST_ASIDE = 16
-"""With so many files set aside, one that cannot be used stays where it is, and nothing is kept."""
+"""With this number of files set aside, an unusable file stays where it is, and nothing is kept."""
 _CREATE = """
     CREATE TABLE {} (
         id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, boot_id TEXT NOT NULL, result TEXT NOT NULL,
@@ -66,7 +66,7 @@ _EVENLY = """
     ORDER BY id DESC
 """
 _FILES = ("-journal", "-wal", "-shm", "")
-"""The ends of the names of a history's files: what SQLite has not yet written back, then the history."""
+"""Endings of the names of a history's files: SQLite's own files first, then the history."""
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _REFUSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL)
 _WHY = {
@@ -93,9 +93,9 @@ START = HistoryCursor(0, 0.0)
 class ProbeRecord:
     """One probe: when it ended (Unix seconds) and in which boot, GPU-seconds held, its result as JSON.
 
-    `result` is "ok", "failed", "busy" and so on; a `forced` one did not ask the gate. `folded`: a daemon has
-    folded it into what it believes. `id` is its place in the order of adding, given by the history. `mono`:
-    when it ended in monotonic seconds of that boot; None of one that wirewatch 0.1 kept.
+    `result` is "ok", "failed", "busy" and so on; a `forced` probe did not ask the gate. `folded`: a daemon
+    has folded it into its verdict. `id` is its place in the order of adding, given by the history. `mono`:
+    when it ended in monotonic seconds of that boot; None for a probe of wirewatch 0.1.
     """
 
     at: float
@@ -146,7 +146,7 @@ class History:
     def add(self, record: ProbeRecord) -> Absent | None:
         """Keep a record, and drop the oldest beyond the limits; Absent where it was not kept.
 
-        The log says when records begin not to be kept, and when they are again.
+        The log says when keeping begins to fail, and when it works again.
         """
         wrong = self._do(lambda connection: _insert(connection, record, self._limits), "BEGIN IMMEDIATE")
         if wrong is not None and wrong != self._wrong:
@@ -158,32 +158,32 @@ class History:
         return wrong
 
     def folded(self, count: int, *, added: bool = False) -> tuple[ProbeRecord, ...] | Absent:
-        """The last `count` complete probes that daemons folded, and later ones, oldest first; none forced.
+        """Return the last `count` complete, unforced, folded probes, and later folds, oldest first.
 
-        With `added` also those that commands have added since.
+        With `added` also probes that commands have added since.
         """
         return self._do(lambda connection: _folded(connection, count, added=added))
 
     def sample(self, count: int) -> tuple[ProbeRecord, ...] | Absent:
-        """About `count` complete probes that daemons folded, evenly over the whole history, oldest first."""
+        """Return about `count` complete folded probes, evenly over the whole history, oldest first."""
         return self._do(lambda connection: _select(connection, _EVENLY, max(1, count)))
 
     def added(
         self, after: HistoryCursor | None, count: int
     ) -> tuple[tuple[ProbeRecord, ...], HistoryCursor] | Absent:
-        """The last `count` probes that commands added after a row, oldest first, and the newest row.
+        """Return the last `count` probes that commands added after a row, oldest first, and the newest row.
 
-        `after`: None, or a row that is not there (another file has taken the place of the old one), stands
-        for the newest row that a daemon has folded: daemons have folded or left out all before it.
+        `after` may be None, or a row that is not there because another file took the place of the old file.
+        Both stand for the newest folded row: daemons have folded or left out all before it.
         """
         return self._do(lambda connection: _added(connection, after, count))
 
     def fold(self, records: Sequence[ProbeRecord]) -> Absent | None:
-        """Note that a daemon has folded these; Absent where that was not noted."""
+        """Note that a daemon has folded these; Absent where the note was not kept."""
         return self._do(lambda connection: _fold(connection, records), "BEGIN IMMEDIATE")
 
     def _do(self, work: Callable[[sqlite3.Connection], T], begin: str = "BEGIN") -> T | Absent:
-        """What `work` returns in one transaction; once more where the file turned out damaged or moved."""
+        """Return the result of `work` in one transaction; once more where the file was damaged or moved."""
         try:
             with as_owner(self._path.parent, reading=self._read_only):
                 return self._do_as_owner(work, begin)
@@ -221,7 +221,7 @@ class History:
         return sqlite3.connect(name, uri=True, timeout=self._limits.busy, isolation_level=None)
 
     def _replace(self, error: Exception) -> None:
-        """Begin anew in the place of a file that cannot be used; raises the error of one that can."""
+        """Begin anew in the place of an unusable file; raises the error of a usable file."""
         if (
             _code(error) == sqlite3.SQLITE_READONLY
             and not _may(self._path, os.W_OK)
@@ -234,7 +234,7 @@ class History:
             raise error
 
     def _take_over(self) -> None:
-        """Put a copy that is ours in the place of another user's file, which we may read and not write."""
+        """Replace another user's file, which this process may read and not write, by a copy of our own."""
         new = self._path.with_name(f"{self._path.name}.new")
         new.unlink(missing_ok=True)
         try:
@@ -264,9 +264,9 @@ class History:
 
 
 def _prepare(connection: sqlite3.Connection, *, read_only: bool) -> None:
-    """Make or convert the table where it is not that of this version.
+    """Make the table, or convert it from another version.
 
-    Raises UnusableHistory where the file is something else, sqlite3.Error where it cannot be used now.
+    Raises UnusableHistory for any other file, sqlite3.Error where it cannot be used now.
     """
     connection.row_factory = sqlite3.Row
     # Bytes that are not text show when they are read as JSON.
@@ -287,7 +287,7 @@ def _prepare(connection: sqlite3.Connection, *, read_only: bool) -> None:
 
 
 def _convert(connection: sqlite3.Connection, version: int) -> None:
-    """Make a history of an empty file, or of one that 0.1 wrote, unless another process has just done so."""
+    """Make a history of an empty file or a file of 0.1, unless another process has just done so."""
     if version == 1:
         # Its log goes; while a daemon of 0.1 still runs, this fails and the file stays that daemon's.
         connection.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -404,7 +404,7 @@ def _is_damage(error: Exception, path: Path) -> bool:
 
 
 def _is_strange(path: Path) -> bool:
-    """Whether a file is of another user than its folder, where we may write."""
+    """Return whether a file is of another user than its folder, where this process may write."""
     return _may(path.parent, os.W_OK) and path.lstat().st_uid != path.parent.stat().st_uid
 
 

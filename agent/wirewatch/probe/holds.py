@@ -1,9 +1,9 @@
 """Holds: a scheduler keeps probes off the GPUs of a job before the job's first process.
 
-A hold is an empty file in a folder of root's, and its name says everything, so that it is never half there
-and needs no room on a disk: OWNER.UNTIL.GPUS, such as `slurm:4711.18249.0,3`. UNTIL is in seconds since the
-boot, by a clock that nobody sets; GPUS are numbers as Slurm counts them, or `all`. A probe has a shared lock
-on the file `lock` of that folder while its worker lives; who made a hold waits until he has that lock alone.
+A hold is an empty file in a folder of root's. Its name has all its data, so that it is never half written and
+needs no room on a disk: OWNER.UNTIL.GPUS, such as `slurm:4711.18249.0,3`. UNTIL is in seconds since the boot,
+by a clock that nobody sets. GPUS are numbers as Slurm counts them, or `all`. A probe has a shared lock on the
+file `lock` of that folder while its worker lives. The maker of a hold waits for that lock alone.
 """
 
 import errno
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 FOLDER = "/run/wirewatch-holds"
 LOCK = "lock"
 LONGEST = 86400 + 60
-"""Seconds of a hold at most, a day and a minute of tolerance; a longer one is of another boot."""
+"""Most seconds of a hold, a day and a minute of tolerance; a longer hold is of another boot."""
 MOST = 256
-"""Holds at a time: one more would keep nobody off whom these do not."""
+"""Most holds at a time; a further hold would keep off no probe that these do not."""
 _NAME = re.compile(r"((?:slurm|pod):[A-Za-z0-9_-]{1,64})\.([0-9]{1,10})\.([^/.]{1,150})", re.ASCII)
 _POLL_SECONDS = 0.01
 
 
 class HoldStarting(Exception):
-    """Somebody who has just made a hold waits for the probes to end."""
+    """The maker of a new hold waits for the probes to end."""
 
 
 class HoldFolder:
@@ -59,7 +59,7 @@ class HoldFolder:
 
     @contextmanager
     def probing(self) -> Iterator[int | None]:
-        """Keep the lock of a probe: its descriptor, which the worker inherits, so that it lasts as long.
+        """Keep the lock of a probe: yield its descriptor, which the worker inherits to keep the lock as long.
 
         None, and a line in the log, where it cannot be opened: nobody waits for such a probe. Raises
         HoldStarting.
@@ -80,7 +80,7 @@ class HoldFolder:
             os.close(handle)
 
     def make(self, owner: str, seconds: float, gpus: tuple[int, ...] | None) -> None:
-        """Hold probes off for an owner; raises OSError where that cannot be written, or there are MOST."""
+        """Hold probes off for an owner; raises OSError where it cannot be written, or there are MOST."""
         now, named = since_boot(), self._named()
         past = [name for name, one in named.items() if not now < one.until <= now + LONGEST]
         for name in past:
@@ -98,7 +98,7 @@ class HoldFolder:
         return len(ended)
 
     def quiet(self, seconds: float) -> bool:
-        """Wait up to so long until no worker of a probe lives; raises OSError where that is not known."""
+        """Wait up to this time until no worker of a probe lives; raises OSError where that is not known."""
         with os.fdopen(os.open(self._at(LOCK), os.O_RDONLY | os.O_CLOEXEC)) as lock:
             end = time.monotonic() + seconds
             while True:
@@ -132,7 +132,7 @@ def since_boot() -> float:
 
 
 def hold_named(name: str) -> Hold | None:
-    """The hold of a file of this name, of all GPUs where it is not understood of which; None for no hold."""
+    """Return the hold in a file name, of all GPUs where their numbers are unclear; None for no hold."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""Host links: how fast each is beside what is expected, and what is slow. Pure."""
+"""Host links: the speed of each beside its expectation, and the slow links. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from wirewatch.verdict.straggler.signals import Loss
 
 TO, FROM = "host to device", "device to host"
 SURE = 0.5
-"""Part of the least share from which on no layout explains it, whatever the other GPUs reach."""
+"""Below this part of the least share, no layout explains the result, whatever the other GPUs reach."""
 HOST = Rule(
     "probe.host_link",
     CONFIRMED,
@@ -35,7 +35,7 @@ HOST = Rule(
 
 
 class HostWay(NamedTuple):
-    """One direction: bytes per second in a row, of the fastest copy, while all GPUs copy, and expected."""
+    """One direction, bytes per second: in a row, of the fastest copy, while all GPUs copy, and expected."""
 
     name: str
     rate: float
@@ -46,9 +46,9 @@ class HostWay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostLink:
-    """What a probe measured of one GPU's host link.
+    """The measurement of one GPU's host link.
 
-    `expected` is LOW, and for people alone, where the way is not known well enough to judge by it.
+    `expected` is LOW, and for people alone, where too little is known of the path to judge by it.
     """
 
     copies: HostCopies
@@ -75,7 +75,7 @@ class HostLink:
 
     @property
     def worst(self) -> tuple[float, HostWay] | None:
-        """The direction that reaches the least share of what is expected, and that share; None: not known."""
+        """Return the direction with the least share of its expectation, and that share; None: not known."""
         return min(((way.rate / way.expected, way) for way in self.ways if way.expected), default=None)
 
     @property
@@ -94,7 +94,7 @@ class HostLink:
 
 
 def host_links(probed: Probed) -> tuple[HostLink, ...]:
-    """Return what was measured of each GPU's host link; nothing of a probe that was broken off."""
+    """Return the measurement of each GPU's host link; nothing for a probe that was broken off."""
     moved = {one.gpu: one for one in probed.hosts}
     found = []
     for one in probed.shown.hosts if probed.outcome == "ok" else ():
@@ -104,13 +104,13 @@ def host_links(probed: Probed) -> tuple[HostLink, ...]:
 
 
 def uplinks(probed: Probed) -> tuple[tuple[int, ...], ...]:
-    """GPUs, by position, that hang on one root port, where that is known and they are several."""
+    """Return groups of GPUs, by position, that share one known root port."""
     known = grouped((path.uplink, gpu) for gpu, path in enumerate(probed.paths) if path.uplink)
     return tuple(tuple(gpus) for gpus in known.values() if len(gpus) > 1)
 
 
 def shares(probed: Probed) -> dict[Collective, float]:
-    """By direction and GPUs: what they get together while all copy, as a share of what they get alone.
+    """Return by direction and GPUs their joint rate while all copy, as a share of their rates alone.
 
     So a GPU that is slow by itself is not slow here too.
     """
@@ -127,9 +127,9 @@ def shares(probed: Probed) -> dict[Collective, float]:
 
 
 def unjudged(probed: Probed) -> frozenset[str]:
-    """UUIDs of GPUs whose host links were asked for and could not be held against what is expected.
+    """Return UUIDs of GPUs whose requested host links could not be compared with an expectation.
 
-    With "" among them where nothing can be said of the node either.
+    They include "" where nothing can be said of the node either.
     """
     judged = {probed.plan.gpus[one.copies.gpu] for one in host_links(probed) if one.worst}
     blind = {*probed.plan.gpus, *(() if judged or shares(probed) else ("",))} - judged
@@ -137,12 +137,12 @@ def unjudged(probed: Probed) -> frozenset[str]:
 
 
 def host_findings(probed: Probed, usual: CollectiveRates, policy: ProbePolicy) -> tuple[ProbeFinding, ...]:
-    """Host links below what is expected, and shared ones below their past."""
+    """Return findings of host links below their expectation, and of shared links below their past."""
     return (*_below_expected(probed, policy), *_below_share(probed, usual, policy))
 
 
 def _below_expected(probed: Probed, policy: ProbePolicy) -> Iterator[ProbeFinding]:
-    """A finding for each GPU that is below; where most are, what is expected may be wrong, so for all one."""
+    """Return a finding for each GPU below; one finding for all if most are, as the figure may be wrong."""
     judged = [(one, *one.worst) for one in host_links(probed) if one.worst]
     low = sorted((found for found in judged if found[1] < policy.ratio), key=lambda found: found[1])
     few, alone = 2 * len(low) <= len(judged), len(low) == 1
@@ -167,7 +167,7 @@ def _below_expected(probed: Probed, policy: ProbePolicy) -> Iterator[ProbeFindin
 
 
 def _shared(kind: str, slow: Sequence[HostPath], others: Sequence[HostPath]) -> str:
-    """The value of this field that all of several slow ways have, and no other; empty for none."""
+    """Return the value of this field that several slow paths share, and no other path; empty for none."""
     found, rest = ({getattr(path, kind) for path in paths} for paths in (slow, others))
     return found.pop() if len(slow) > 1 == len(found) and others and not found & rest else ""
 
@@ -190,7 +190,7 @@ def _below_share(probed: Probed, usual: CollectiveRates, policy: ProbePolicy) ->
 
 
 def _link(one: HostLink) -> str:
-    """What its PCIe link ran at, where that is less than it should be."""
+    """Return the state of its PCIe link in words, where that is less than it should be."""
     due = one.path.pcie
     if one.moved is None or one.moved.pcie == due or isinstance(due, Absent) or not one.ran_at:
         return ""

@@ -11,7 +11,7 @@ from wirewatch.core.tree import DEVICES, count_nodes, read_pci_link, read_place
 from wirewatch.core.types import Absent, value_or
 
 HOST_BYTES = 32 * MIB
-"""Bytes of a copy. The history has rates of this size: another one would have to begin it anew."""
+"""Bytes of a copy. The history has rates of this size, and another size would restart it."""
 MOST = (Question("MaxPcieLinkGeneration"), Question("MaxPcieLinkWidth"))
 NOW = (Question("CurrPcieLinkGeneration"), Question("CurrPcieLinkWidth"))
 C2C_LINKS = Question("Field", (170,))
@@ -54,7 +54,7 @@ def as_pcie(nvml: Nvml, gpu: Gpu, questions: Sequence[Question] = MOST) -> Pcie 
 
 
 def _narrowest(sysfs: Sysfs, place: Place, own: Pcie | Absent) -> Pcie | Absent:
-    """The link of least bandwidth, as both ends should train it.
+    """Return the link of least bandwidth, at the full training of both ends.
 
     Bridges come as ports and switches in turn, so that every second device has a link above it.
     """

@@ -1,4 +1,4 @@
-"""Folding probes into what is believed: confirmed, and held while none can run. Pure."""
+"""Fold probes into findings: confirmed, and held while no probe can run. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,15 +34,15 @@ from wirewatch.verdict.straggler.signals import Resource, StragglerPolicy, Unit,
 BROKEN = frozenset({"failed", "timeout", "garbage", "stuck", "out_of_memory", "no_engine"})
 """Outcomes that say nothing about wires, only that probing does not work here."""
 KEPT = 50
-"""Probes that are shown in short."""
+"""Probes kept in short form."""
 
 NODE = "straggler.node"
 HIDDEN = "the hypervisor hides its way to the host, which may be narrower by design"
 FAR = 0.5
-"""Share up to which a socket that the hypervisor hides may explain a slow way to the host."""
+"""Loss up to which a socket that the hypervisor hides may explain a slow path to the host."""
 UNJUDGED = "; the newest probe could not judge it: `wirewatch probe --explain` says why"
 HARMLESS = frozenset({"gpu_idle"})
-"""What holds back a GPU between two pieces of work."""
+"""Reasons that hold back a GPU between two pieces of work."""
 WHAT: Mapping[Resource, str] = {
     Resource.COMPUTE: "matrix products",
     Resource.MEMORY: "copies within its memory",
@@ -82,7 +82,7 @@ RULES = (*PROBE_RULES, HOST, Rule("probe.failed", UNKNOWN), *STRAGGLER_RULES)
 def judge(
     options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading], policy: ProbePolicy
 ) -> tuple[ProbeMemory, tuple[Finding, ...]]:
-    """The memory after one turn, and what is wrong."""
+    """Return the memory after one turn, and the findings."""
     reading = ok.value
     new = replace(fold_probes(memory, reading.others, policy), seen=reading.seen)
     new = fold_gate(options, new, ok)
@@ -110,14 +110,14 @@ def fold_gate(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) 
 def fold_probes(
     memory: ProbeMemory, probes: Iterable[tuple[Probed, float]], policy: ProbePolicy
 ) -> ProbeMemory:
-    """The memory after several probes, each with when it ended."""
+    """Return the memory after several probes, each with the time of its end."""
     for probed, mono in probes:
         memory = fold_probe(memory, probed, mono, policy)
     return memory
 
 
 def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePolicy) -> ProbeMemory:
-    """The memory after a probe that ended at `mono`; one that was forced changes no verdict."""
+    """Return the memory after a probe that ended at `mono`; a forced probe changes no verdict."""
     measured = beside_usual(probed, measure(probed), memory.usual, policy.learn)
     counted = count_probe(memory, probed, mono, measured)
     if probed.forced:
@@ -151,7 +151,7 @@ def fold_probe(memory: ProbeMemory, probed: Probed, mono: float, policy: ProbePo
 def count_probe(
     memory: ProbeMemory, probed: Probed, mono: float, measured: Sequence[Measured] = ()
 ) -> ProbeMemory:
-    """The memory with one probe more that ran, whatever it means, and with the GPU-seconds that it held."""
+    """Return the memory after one more probe that ran, with any outcome, and with its GPU-seconds."""
     held = probed.held_seconds * len(probed.gpus)
     short = PastProbe(
         probed.at, probed.outcome, probed.why, probed.forced, probed.plan.engine, probed.seconds,
@@ -171,12 +171,12 @@ def count_probe(
 
 
 def confirming(memory: ProbeMemory) -> bool:
-    """Whether the newest probe found something that another would confirm or clear."""
+    """Return whether the newest probe found something that another would confirm or clear."""
     return memory.unconfirmed and memory.tried is memory.last
 
 
 def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]) -> ProbeMemory:
-    """Count a probe that was due and not run: each reason once in the time between probes."""
+    """Count a due probe that did not run: each reason once in the time between probes."""
     refusal = ok.value.refusal
     if refusal is None or not ok.value.due:
         return memory
@@ -190,7 +190,7 @@ def _count_skip(options: ProbeOptions, memory: ProbeMemory, ok: Ok[ProbeReading]
 def _confirm(
     memory: ProbeMemory, found: tuple[ProbeFinding, ...], at: float, policy: ProbePolicy
 ) -> tuple[dict[Key, Streak], tuple[Finding, ...]]:
-    """A finding is DEGRADED until as many probes in a row have found it as it takes to confirm it."""
+    """Return findings: DEGRADED until enough probes in a row have found them, or FAILED at once if sure."""
     seen_now = streaks(memory.streaks, dict.fromkeys(map(_key, found), True))
     began = {finding.key: finding.since for finding in memory.held}
     findings = []
@@ -205,7 +205,7 @@ def _confirm(
 
 
 def _not_judged(before: Finding) -> Finding:
-    """A finding of a host link after a probe that could not judge it, which repairs nothing."""
+    """Return a host link's finding after a probe that could not judge it, which repairs nothing."""
     return replace(before, evidence=f"{before.evidence.removesuffix(UNJUDGED)}{UNJUDGED}")
 
 
@@ -227,12 +227,12 @@ def _broken(memory: ProbeMemory, policy: ProbePolicy) -> tuple[Finding, ...]:
 
 
 def _told(found: Iterable[ProbeFinding]) -> frozenset[Unit]:
-    """Host links below what is expected, which are not also slow beside siblings, nor once repaired."""
+    """Return host links with a finding of their own; they are not also reported as slow beside siblings."""
     return frozenset(Unit(Resource.HOST, one.subject.uuid) for one in found if one.rule == HOST.name)
 
 
 def straggler_findings(watch: StragglerWatch, probed: Probed, policy: StragglerPolicy) -> tuple[Finding, ...]:
-    """One finding for each part that is slow, one of a rule a part; one for the node where all are."""
+    """Return a finding for each rule and slow part, or a finding for the node where all are slow."""
     places = {gpu.uuid: gpu.index for gpu in probed.gpus}
     clocks = {probed.gpus[c.gpu].uuid: c for c in probed.clocks if c.gpu < len(probed.gpus)}
     unseen = {gpu.uuid for gpu, path in zip(probed.gpus, probed.paths, strict=False) if path.hidden}
@@ -272,7 +272,7 @@ def _of_part(
 
 
 def _clock(clock: Clocks) -> str:
-    """How fast it ran while it multiplied, and what held it back."""
+    """Return its clock while it multiplied, and the reasons that held it back."""
     held = [n for n, bit in CLOCK_REASONS.items() if (clock.reasons or 0) & bit and n not in HARMLESS]
     back = f", held back by {', '.join(held)}" if held else ""
     return "" if clock.sm is None else f"its SM clock was {clock.sm / 1e6:.0f} MHz{back}"
@@ -286,7 +286,7 @@ def _name(unit: Unit, places: Mapping[str, int]) -> str:
 
 
 def _rate(unit: Unit, rate: float) -> str:
-    """A product's time means nothing but beside another's."""
+    """Return the rate in words; a product's time means nothing but beside another time."""
     return f"{1e3 / rate:.3f} ms each" if unit.resource is Resource.COMPUTE else words.rate(rate)
 
 
@@ -296,7 +296,7 @@ def _lost(slow: SlowPart) -> str:
 
 
 def _beside(slow: SlowPart) -> str:
-    """The other comparison, or that there is none."""
+    """Return the other comparison, or say that there is none."""
     if slow.own:
         return "" if slow.peers is None else f"its peers reach {_rate(slow.unit, slow.peers)}"
     if slow.usual is None:

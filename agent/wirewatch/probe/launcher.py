@@ -22,15 +22,15 @@ KILL_SECONDS = 5.0
 REAP_SECONDS = 1.0
 """Seconds that killed processes of its group may take to be gone, where they are ours to wait for."""
 LIMIT = 8 << 20
-"""Bytes of a document; more is not one of ours."""
+"""Most bytes of a document; a worker of ours sends no more."""
 MARKS, MARK_LIMIT = 1000, 4096
-"""Marks of a worker, and bytes of one; more are not ours."""
+"""Most marks of a worker, and most bytes of a mark; a worker of ours sends no more."""
 QUIET = 2.0
-"""Seconds of silence after its document began, after which a worker has written all of it."""
+"""Seconds of silence after the beginning of its document, after which a worker has written all of it."""
 TAIL = 1 << 16
 """Bytes read of the end of what a worker printed."""
 WORKER = ("-m", "wirewatch.worker")
-"""What Python is given to become a worker."""
+"""The arguments with which Python becomes a worker."""
 _POLL_SECONDS = 0.005
 
 
@@ -39,9 +39,9 @@ class StartError(Exception):
 
 
 class Worker:
-    """A running worker; `document` is what it has written so far, `reports` those that were not taken yet.
+    """A running worker; `document` is its output so far, `reports` the reports that were not taken yet.
 
-    `nonsense` says why it was killed for what it wrote; `hung` is whether it did not end by itself.
+    `nonsense` says why it was killed for its output; `hung` is whether it did not end by itself.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Worker:
         self._send()
 
     def _send(self) -> None:
-        """As much as it takes now: one that does not listen must not keep us from ending it."""
+        """Send as much as it takes now: a worker that does not read must not keep us from ending it."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._stdin.fileno(), self._unsent) :]
@@ -114,14 +114,14 @@ class Worker:
         self._send_line("")
 
     def read_mark(self, seconds: float) -> str | None:
-        """Wait up to so long for a mark; None when none came."""
+        """Wait for a mark for at most this time; None when none came."""
         if not self._marks:
             self._read(seconds)
         return self._marks.pop(0) if self._marks else None
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come: all that it had to say is in `document`."""
+        """Return whether nothing more will come: all its output is in `document`."""
         return len(self._ends) == 2 and not self._marks  # noqa: PLR2004
 
     def _read(self, seconds: float) -> None:
@@ -154,7 +154,7 @@ class Worker:
                 self._refuse(f"it writes more than {self._most} lines, or one of {MARK_LIMIT} bytes and more")
 
     def _take_line(self, line: bytes) -> None:
-        """A mark, or a measurement that is reported among them."""
+        """Take a mark, or a measurement that is reported among them."""
         if not line.startswith(_REPORT):
             self._marks.append(line.decode("utf-8", "replace"))
             return
@@ -169,19 +169,19 @@ class Worker:
         self._stop()
 
     def _stop(self) -> None:
-        """Nothing that may still come matters."""
+        """Stop reading; later output does not matter."""
         self.kill()
         self._ends = {self._document, self._mark}
 
     def kill(self) -> None:
-        """SIGKILL to it and to all that it started; from any thread, at any time."""
+        """Send SIGKILL to it and to all that it started; from any thread, at any time."""
         with self._lock, suppress(ProcessLookupError):
             # Once it is waited for, the number of its group may be that of another one.
             if not self._waited:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> int | None:
-        """Kill what is left of it and wait; its exit status, None when it does not die."""
+        """Kill the rest of its session and wait; return its exit status, None when it does not die."""
         late = time.monotonic() + (KILL_SECONDS if self.ended else 0)
         while not (left := self.exited()) and time.monotonic() < late:
             time.sleep(_POLL_SECONDS)
@@ -205,7 +205,7 @@ class Worker:
         return self._process.returncode
 
     def _reap(self) -> None:
-        """Wait for what it started: process 1 of a container inherits that, and would collect its remains."""
+        """Wait for its children: process 1 of a container inherits them, and would collect their remains."""
         late = time.monotonic() + REAP_SECONDS
         with suppress(ChildProcessError):
             while time.monotonic() < late:
@@ -213,7 +213,7 @@ class Worker:
                     time.sleep(_POLL_SECONDS)
 
     def exited(self) -> bool:
-        """Whether it has ended; it is left there to be waited for. From any thread."""
+        """Return whether it has ended; it is left there to be waited for. From any thread."""
         if self._process.returncode is not None:
             return True
         try:
@@ -222,7 +222,7 @@ class Worker:
             return True
 
     def gone(self) -> bool:
-        """Whether it has died, also after `end` gave up on it."""
+        """Return whether it has died, also after `end` gave up on it."""
         return self._process.poll() is not None
 
     def last_line(self) -> str:
@@ -248,11 +248,11 @@ _REPORT = REPORT.encode()
 
 
 def environment(inherited: Mapping[str, str], plan: Plan) -> dict[str, str]:
-    """What the worker sees: the node's own NCCL settings, those of the plan, and ours for NCCL's log.
+    """Return the worker's environment: the node's NCCL settings, the plan's, and ours for NCCL's log.
 
-    It loads no profiler, which would cost time and leave its traces: where the variable is not set,
-    NCCL takes a libnccl-profiler.so that it finds, or what nccl.conf names; the environment wins over both.
-    The thread pools of numerical libraries are kept from starting: they cost seconds of CPU at import.
+    It loads no profiler, which would cost time and leave traces. Without the variable, NCCL takes a
+    libnccl-profiler.so that it finds, or the plugin in nccl.conf; the environment wins over both. The thread
+    pools of numerical libraries do not start: they cost seconds of CPU at import.
     """
     return {
         **module_places(inherited),
@@ -270,7 +270,7 @@ def environment(inherited: Mapping[str, str], plan: Plan) -> dict[str, str]:
 def interpret(
     worker: Worker, status: int | None, outcome: Outcome, why: str, plan: Plan
 ) -> tuple[Document | None, Outcome, str]:
-    """The document, and the outcome that it and the end of the worker amount to."""
+    """Return the document, and the outcome that follows from it and from the end of the worker."""
     if outcome == "timeout":
         return None, outcome, _with_output(why, worker)
     if outcome not in {"ok", "stuck"}:
@@ -287,7 +287,7 @@ def interpret(
 
 
 def _document(worker: Worker, status: int | None, plan: Plan) -> Document | tuple[Outcome, str]:
-    """The document that the worker wrote, or why it cannot be used."""
+    """Return the worker's document, or why it cannot be used."""
     if worker.nonsense:
         return "garbage", _with_output(f"not what a worker writes: {worker.nonsense}", worker)
     if not worker.document:

@@ -1,4 +1,4 @@
-"""From what a probe timed to bus bandwidths, beside what they should be and usually are. Pure."""
+"""From a probe's times to bus bandwidths, beside expected and usual values. Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,16 +33,16 @@ NOT_NVLINK = Absent(Why.UNSUPPORTED, "the network carries it, not the wires betw
 NOT_SHOWN = "NCCL's log does not show that the RDMA ports carried it"
 REDUCTIONS = frozenset({ALL_REDUCE, REDUCE_SCATTER, REDUCE})
 REFERENCE_DTYPE = "float32"
-"""Of the elements with which the references were measured."""
+"""The type of the elements with which the references were measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One collective at one size over one group: bus bandwidths in bytes per second.
 
-    `best` is that of the fastest single run. `algorithm` and `protocol` are as in NCCL's log, else empty.
-    `wire`: what one GPU of the group can send each way. `usual`: what accepted probes of this node gave, None
-    while there are too few.
+    `best`: the fastest single run. `algorithm` and `protocol` are as in NCCL's log, else empty. `wire`: the
+    rate at which one GPU of the group can send each way. `usual`: the rate of accepted probes of this node,
+    None while there are too few.
     """
 
     group: int
@@ -64,28 +64,28 @@ class Measured:
 
     @property
     def trusted(self) -> Expectation | None:
-        """The expectation, unless it is of low confidence: that is for people, not for verdicts."""
+        """Return the expectation, unless it is of low confidence: that is for people, not for verdicts."""
         if isinstance(self.expected, Absent) or self.expected.confidence is Confidence.LOW:
             return None
         return self.expected
 
     @property
     def ratio(self) -> float | None:
-        """Of what is expected at that size; None where nothing is known well enough to compare with."""
+        """Return the share of the expectation at that size; None without an expectation to judge by."""
         return self.busbw / self.trusted.busbw if self.trusted else None
 
     @property
     def peak_ratio(self) -> float | None:
-        """Of the wire of one GPU each way, also where nothing is expected; None for latency."""
+        """Return the share of the wire of one GPU each way, also without an expectation; None for latency."""
         return None if self.latency or isinstance(self.wire, Absent) else self.busbw / self.wire.rate
 
 
 EVEN = frozenset({WireKind.SWITCH, WireKind.PAIR})
 """Groups in which a GPU's links all carry the same."""
 QUIET = frozenset({"effective", "symbol", "recovery_successful"})
-"""Kinds of error that are corrected without anybody having to wait, on healthy links too."""
+"""Kinds of corrected errors that delay nobody; healthy links show them too."""
 GUESSED = 0.02
-"""Part of what is due that may be no more than guessed."""
+"""The largest guessed part of the bytes that are due."""
 WIRES = {
     "shm": "host memory", "net_socket": "TCP sockets", "net_ib": "InfiniBand without GPUDirect",
     "net_ib_gdr": "InfiniBand", "net_other": "a network", "unknown": "a way that is not known",
@@ -94,7 +94,7 @@ WIRES = {
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective at one size over GPUs by UUID; `conditions`: engine, NCCL, and what slows it."""
+    """One collective at one size over GPUs by UUID; `conditions`: engine, NCCL, and settings that slow it."""
 
     op: str
     size_bytes: int
@@ -107,7 +107,7 @@ CollectiveRates = AcceptedRates[Collective]
 
 
 def measure(probed: Probed) -> tuple[Measured, ...]:
-    """Everything timed, in the order of the plan; nothing for a probe that was broken off."""
+    """Return all measurements, in the order of the plan; nothing for a probe that was broken off."""
     if probed.outcome != "ok":
         return ()
     choices = algorithms(probed.account) if probed.account else {}
@@ -141,7 +141,7 @@ def measure(probed: Probed) -> tuple[Measured, ...]:
 
 
 def not_as_asked(probed: Probed) -> str:
-    """Why a probe that came to its end did not measure what it was to measure; empty where it did."""
+    """Return why a complete probe did not measure as planned; empty where it did."""
     document = probed.shown
     if document.not_offered and not document.collectives:
         return f"the engine {document.engine} does not offer {', '.join(document.not_offered)}"
@@ -149,13 +149,13 @@ def not_as_asked(probed: Probed) -> str:
 
 
 def health_of(probed: Probed | None, findings: Sequence[Finding]) -> Health:
-    """The health that one probe shows: at least UNKNOWN where it did not end, or not do what was asked."""
+    """Return the health by one probe: at least UNKNOWN where it did not end, or not run as planned."""
     shown = probed is not None and probed.outcome == "ok" and not not_as_asked(probed)
     return worst(findings) if shown else max(Health.UNKNOWN, worst(findings))
 
 
 def without_expectation(measured: Iterable[Measured]) -> tuple[str, ...]:
-    """Collectives of GPUs of which nothing is expected well enough to judge by it, each once."""
+    """Return collectives of GPUs without an expectation good enough to judge by, each once."""
     large = (one for one in measured if not one.latency and one.size_bytes >= LEAST_BYTES)
     unknown = (one for one in large if one.trusted is None and one.expected is not NOT_GPUS)
     return tuple(dict.fromkeys(one.op + on_gpus(one.gpus) for one in unknown))
@@ -177,7 +177,7 @@ def gpu_names(probed: Probed, group: int) -> str:
 
 
 def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
-    """Bus bandwidth that ever larger messages tend to, by group and op, of the line through all sizes."""
+    """Return the bus bandwidth of ever larger messages, by group and op, from the line through all sizes."""
     points = grouped(((one.group, one.op), one) for one in measured if not one.latency)
     values = {
         key: asymptote(key[1], ones[0].ranks, [(one.size_bytes, one.seconds) for one in ones])
@@ -187,7 +187,7 @@ def asymptotes(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
 
 
 def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[PathBytes, ...]:
-    """By part and GPU; nothing for algorithms and kinds of wire of which it is not known what is due."""
+    """Return the bytes by part and GPU; nothing for algorithms and wires whose due bytes are not known."""
     if by_network(probed.plan):
         return ()
     found = []
@@ -207,9 +207,9 @@ def crossings(probed: Probed, measured: Sequence[Measured]) -> tuple[PathBytes, 
 
 
 def unevenness(links: LinkBytes) -> tuple[int, float] | None:
-    """The link of a GPU farthest from the mean of those that carried something, and by how much of it.
+    """Return the link of a GPU farthest from the mean of its links, and its distance as a share of that.
 
-    None with fewer than two such links.
+    None with fewer than two links that carried anything.
     """
     found: list[tuple[int, float]] = []
     for values in (links.transmit, links.receive):
@@ -233,7 +233,7 @@ def new_errors(probed: Probed) -> dict[int, dict[str, int]]:
 
 
 def comms_of(probed: Probed, groups: Collection[int]) -> tuple[Comm, ...]:
-    """NCCL's communicators of these groups: those of as many ranks, since its log names no group."""
+    """Return NCCL's communicators with as many ranks as these groups, since its log names no group."""
     comms = probed.account.comms if probed.account else ()
     sizes = {len(probed.plan.groups[group]) for group in groups}
     return tuple(comm for comm in comms if comm.ranks in sizes)
@@ -255,7 +255,7 @@ def worst_wire(found: Sequence[Fallback]) -> str:
 def beside_usual(
     probed: Probed, measured: Sequence[Measured], history: CollectiveRates, least: int
 ) -> tuple[Measured, ...]:
-    """What was measured, with what is usual where at least `least` accepted probes say so."""
+    """Return the measurements with the usual values where at least `least` accepted probes give them."""
     usual = {id(one): history.of(key, "", least) for key, one in _collectives(probed, measured)}
     return tuple(replace(one, usual=usual.get(id(one))) for one in measured)
 
@@ -300,7 +300,7 @@ def _wire(probed: Probed, group: int) -> GroupWire | Absent:
 
 
 def _due(probed: Probed, measured: Sequence[Measured], group: int, op: str) -> float | None:
-    """What each GPU must send in all runs of a collective; None where that is not known."""
+    """Return the bytes that each GPU must send in all runs of a collective; None where that is not known."""
     runs = {(t.group, t.op, t.size_bytes): t.runs for t in probed.shown.collectives}
     due, small = 0.0, 0.0
     for one in measured:
@@ -333,7 +333,7 @@ def _copied(probed: Probed, part: Part) -> list[PathBytes]:
 
 
 def _collectives(probed: Probed, measured: Sequence[Measured]) -> Iterator[tuple[Collective, Measured]]:
-    """Those that measure the bandwidth of GPUs: smaller messages measure latency, gloo processors."""
+    """Return collectives that measure GPU bandwidth: smaller messages measure latency, gloo processors."""
     if not probed.gpus:
         return
     version = probed.shown.versions.get("nccl", "")

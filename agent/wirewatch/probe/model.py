@@ -52,7 +52,7 @@ class NicsOptions(Options):
 
     @property
     def longest(self) -> float:
-        """The longest that one run may take: a look, and now and then a probe."""
+        """Return the longest time of one run: a look, and now and then a probe."""
         return self.probe_interval
 
 
@@ -114,11 +114,11 @@ class ProbeOptions(Options):
 
     @property
     def longest(self) -> float:
-        """The longest that one run may take: a look, and now and then a probe."""
+        """Return the longest time of one run: a look, and now and then a probe."""
         return self.probe_interval
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Return the first value that cannot be used, in words; empty when all can."""
         above = {
             "interval": self.interval, "deadline": self.deadline, "probe_interval": self.probe_interval,
             "kill_after": self.kill_after, "fresh": self.fresh,
@@ -141,7 +141,7 @@ class ProbeOptions(Options):
         return "; ".join(f"{text}: {bad[0]!r}" for bad, text in checks if bad)
 
     def limits(self) -> GateLimits:
-        """What the gate asks for."""
+        """Return the limits of the gate."""
         return GateLimits(self.settle, self.unseen_bytes, self.free_bytes)
 
 
@@ -179,7 +179,7 @@ class ProbePolicy:
     """When a part is slow: the table below."""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Return the first value that cannot be used, in words; empty when all can."""
         counts = {"confirm": self.confirm, "failures": self.failures, "learn": self.learn}
         parts = {
             "ratio": self.ratio, "usual": self.usual, "wire": self.wire, "wire_pcie": self.wire_pcie,
@@ -198,7 +198,7 @@ class ProbePolicy:
 class ProbeFinding:
     """A finding of one probe, before another confirms it.
 
-    `worst`: how bad it gets once confirmed; `sure`: believed at once.
+    `worst`: its health once confirmed; `sure`: believed at once.
     """
 
     rule: str
@@ -211,18 +211,18 @@ class ProbeFinding:
 
 HOUR = 3600.0
 Spent = tuple[tuple[float, float], ...]
-"""When (monotonic seconds) and how many GPU-seconds."""
+"""A time (monotonic seconds) and the GPU-seconds held."""
 Key = tuple[str, Subject, Health]
-"""Rule, of what, and how bad it gets: a probe that was not conclusive confirms nothing worse."""
+"""Rule, subject, and health once confirmed: an inconclusive probe confirms nothing worse."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeReading:
-    """One reading of the gate, and the probe that ran when it was open. `engine`: what `auto` comes to here.
+    """One reading of the gate, and the probe that ran when it was open. `engine`: the engine for `auto` here.
 
     `late`: the refusal came after Slurm, the topology or the lock was asked, which is not done each turn.
-    `others`: probes that other processes ran before that one, each with when it ended (monotonic seconds);
-    `seen`: the newest row of the history that was looked at, None where there is none.
+    `others`: probes that other processes ran earlier, each with its end (monotonic seconds). `seen`: the
+    newest row of the history that was looked at, None where there is none.
     """
 
     facts: GateFacts
@@ -238,19 +238,18 @@ class ProbeReading:
 
 @dataclass(frozen=True, slots=True)
 class ProbeMemory:
-    """`last`: the newest probe that came to its end, at `last_mono` seconds, and what it measured.
+    """`last`: the newest probe that came to its end, at `last_mono` seconds, and its measurements.
 
     `tried`: the newest at all, at `tried_mono`.
 
-    `streaks` count probes in a row that found the same wrong, `unconfirmed`: another would show more;
-    `failures` those that could not be done.
-    `past`: the newest probes in short, newest last. `held`: findings of the newest complete probe, which stay
-    while none can run. `stragglers`: what is slow, and the history by which that is judged. `usual`: that of
-    collectives. `gpu_seconds` since start. `skipped`: when (monotonic seconds) each reason was last
-    counted; `late`: when and why a probe was refused after everything had been asked. `completed`: probes
-    since start that came to their end and count; `clean`: the newest of those ever was of GPUs and found
-    nothing. `holds`: whose holds were there last. `fresh_until`: monotonic seconds at which its results are
-    withdrawn. `seen`: the newest row of the history that is in here.
+    `streaks` count probes in a row with the same fault; `unconfirmed`: another probe would show more;
+    `failures`: probes in a row that could not be done. `past`: the newest probes in short, newest last.
+    `held`: findings of the newest complete probe, which stay while none can run. `stragglers`: slow parts,
+    and the history that judges them. `usual`: that of collectives. `gpu_seconds` since start. `skipped`: when
+    (monotonic seconds) each reason was last counted. `late`: the time and reason of a refusal after all
+    sources were asked. `completed`: probes since start that came to their end and count. `clean`: the newest
+    of them was of GPUs and found nothing. `holds`: the last holders. `fresh_until`: monotonic seconds at
+    which its results are withdrawn. `seen`: the newest row of the history that is in here.
     """
 
     still: Stillness = field(default_factory=Stillness)
@@ -287,12 +286,12 @@ class ProbeMemory:
 
 
 def unknown_ops(ops: tuple[str, ...]) -> list[str]:
-    """Those that no engine runs, or that are named twice; one for none at all."""
+    """Return ops that no engine runs, or that are named twice; one entry if there is no op at all."""
     return [op for op in ops if op not in OPS or ops.count(op) > 1] or ([] if ops else ["none"])
 
 
 def bad_sizes(latency: tuple[int, ...], bandwidth: tuple[tuple[int, int], ...]) -> list[object]:
-    """Sizes (bytes) that are no whole elements or stand twice, and sizes with fewer than one run."""
+    """Return sizes (bytes) that are no whole elements or stand twice, and sizes with fewer than one run."""
     every = [*latency, *(size for size, _ in bandwidth)]
     found: list[object] = [size for size in every if size < ELEMENT or size % ELEMENT]
     # Two results of one size would be one series.
@@ -301,7 +300,7 @@ def bad_sizes(latency: tuple[int, ...], bandwidth: tuple[tuple[int, int], ...]) 
 
 
 def bad_pins(pins: dict[str, float]) -> list[str]:
-    """Names of pins that are not OP or OP@BYTES, or whose bytes per second are not above 0."""
+    """Return names of pins that are not OP or OP@BYTES, or whose bytes per second are not above 0."""
 
     def good(name: str) -> bool:
         op, at, size = name.partition("@")
@@ -311,7 +310,7 @@ def bad_pins(pins: dict[str, float]) -> list[str]:
 
 
 def spend(spent: Spent, mono: float, gpu_seconds: float) -> Spent:
-    """The account with one probe more, what is over an hour old left out."""
+    """Return the account with one more probe and without entries over an hour old."""
     return (*((at, amount) for at, amount in spent if mono - at < HOUR), (mono, gpu_seconds))
 
 
@@ -326,10 +325,10 @@ def spent_within(spent: Spent, mono: float) -> float:
 
 
 def due(last: float, every: float, jitter: float, names: Sequence[str], count: int) -> float:
-    """When (monotonic seconds) the next probe is due.
+    """Return when (monotonic seconds) the next probe is due.
 
-    `jitter`: part of `probe_interval` by which it may come earlier or later, drawn from the names of the
-    node's GPUs and the number of the probe, so that nodes that were started together do not probe together.
+    `jitter`: part of `probe_interval` by which it may come earlier or later. The names of the node's GPUs and
+    the number of the probe give it, so that nodes that start together do not probe together.
     """
     return last + every * (1 + jitter * (2 * draw(names, count) - 1))
 

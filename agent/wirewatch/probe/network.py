@@ -1,7 +1,7 @@
-"""A probe over the network inside one node: its settings, the RDMA ports, and what NCCL's log proves.
+"""A probe over the network inside one node: its settings, the RDMA ports, and the proof in NCCL's log.
 
 A rail is one port alone, through which NCCL sends from one GPU back to another. A card may turn that around
-inside itself: the port's byte counter shows whether it did. So the kernel does with sockets inside a node.
+inside itself: the port's byte counter shows whether it did. The kernel does so with sockets inside a node.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from wirewatch.nccl.log import TransportWire, wire
 from wirewatch.nccl.settings import GDR_LEVEL, IB_HCA, NET, P2P_OFF, SHM_OFF, slowing_settings
 
 NETWORK_ONLY = ((P2P_OFF, "1"), (SHM_OFF, "1"))
-"""With these NCCL has no other way between two GPUs of a node than a network."""
+"""Settings that leave NCCL no other path than a network between two GPUs of a node."""
 GDR_LEVELS = {True: "SYS", False: "LOC"}
 """Values of NCCL_NET_GDR_LEVEL: GPUDirect RDMA over any PCI path, and over none."""
 DIRECT = "/GDRDMA"
-"""In the transport of a connection whose end reaches the GPU's memory."""
+"""Stands in the transport of a connection whose end reaches the GPU's memory."""
 SOCKETS, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
 PAIR = 2
-"""GPUs that one rail joins."""
+"""GPUs that a rail joins."""
 CROSSED, BUSY = 0.4, 1.25
-"""Shares of what a probe sends: from the one on a port carried it, above the other it carried more.
+"""Shares of a probe's bytes: a port with the first share carried the probe, above the second it carried more.
 
 Where each rank has a port of its own, as in two network namespaces, each sends half.
 """
@@ -44,7 +44,7 @@ _NETWORK: frozenset[TransportWire] = _INFINIBAND | {"net_other", "net_socket"}
 
 
 class Gpudirect(Enum):
-    """What NCCL's log shows of GPUDirect RDMA."""
+    """The evidence of NCCL's log about GPUDirect RDMA."""
 
     PROVEN = "proven"
     PARTLY = "partly"
@@ -61,18 +61,18 @@ MEANS = {
 
 
 def by_network(plan: Plan) -> bool:
-    """Whether a plan leaves NCCL no other way than a network."""
+    """Return whether a plan leaves NCCL no other path than a network."""
     return set(NETWORK_ONLY) <= set(plan.environment)
 
 
 def gpudirect_asked(plan: Plan) -> bool | None:
-    """Whether a plan switches GPUDirect RDMA on or off; None where it leaves it as it is."""
+    """Return whether a plan switches GPUDirect RDMA on or off; None where it leaves it as it is."""
     level = dict(plan.environment).get(GDR_LEVEL)
     return next((on for on, value in GDR_LEVELS.items() if value == level), None)
 
 
 def gpudirect(account: Account | None) -> Gpudirect:
-    """What a log proves; that connections go by NET/IB alone is no proof."""
+    """Return the evidence of a log; connections by NET/IB alone prove nothing."""
     net = [c for c in _connections(account) if c.transport.startswith("NET/")]
     direct = [c for c in net if DIRECT in c.transport]
     if not net:
@@ -83,13 +83,13 @@ def gpudirect(account: Account | None) -> Gpudirect:
 
 
 def went_by_rdma(account: Account | None) -> bool:
-    """Whether a log shows that every connection went by InfiniBand or RoCE."""
+    """Return whether a log shows that every connection went by InfiniBand or RoCE."""
     wires = _wires(account)
     return bool(wires) and wires <= _INFINIBAND
 
 
 def unproven(probed: Probed) -> str:
-    """What was asked of a probe over the network and its log does not show; empty where nothing was."""
+    """Return the request that the log of a probe over the network does not show; empty for none."""
     if probed.outcome != "ok" or not by_network(probed.plan):
         return ""
     wires = _wires(probed.account)
@@ -113,9 +113,10 @@ def with_ports(
 
 
 def rdma_ports(sysfs: Sysfs, topology: Topology, gpus: Sequence[GpuPart]) -> tuple[RdmaPort, ...]:
-    """All ports with their paths from these GPUs.
+    """Return all ports with their paths from these GPUs.
 
-    A virtual function has none where its card is listed too, whose wire it is; in a pod it may be alone.
+    A virtual function is left out where its card, which has the wire, is listed too. In a pod it may be
+    alone.
     """
     paths = {(path.uuid, path.device): path.path for path in topology.paths}
     listed = {nic.place.address for nic in topology.nics if nic.place.address}
@@ -142,7 +143,7 @@ def _port(
 
 
 def _pcie(sysfs: Sysfs, nic: NicPart) -> Pcie | Absent:
-    """What card and slot should train to; where they do not say that, what they have trained to."""
+    """Return the full training of card and slot; where they do not say it, the present training."""
     if not nic.place.address:
         return Absent(Why.UNSUPPORTED, "its PCI address is not known")
     link = read_pci_link(sysfs, nic.place.address)
@@ -154,7 +155,7 @@ def _pcie(sysfs: Sysfs, nic: NicPart) -> Pcie | Absent:
 
 
 def _other_than_asked(account: Account | None, *, on: bool) -> str:
-    """What a log shows instead of GPUDirect on or off; sockets prove neither."""
+    """Return how a log differs from GPUDirect on or off, in words; sockets prove neither."""
     if not went_by_rdma(account):
         return f"GPUDirect RDMA takes an RDMA port, and this went over {', '.join(_transports(account))}"
     found = gpudirect(account)
@@ -179,7 +180,7 @@ def _transports(account: Account | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rails:
-    """RDMA ports (`mlx5_0:1`) and network interfaces to probe, and the others with why not."""
+    """RDMA ports (`mlx5_0:1`) and network interfaces to probe, and the others with the reason for each."""
 
     names: tuple[str, ...]
     left_out: tuple[str, ...] = ()
@@ -193,19 +194,19 @@ class RailJob(NamedTuple):
 
     @property
     def subject(self) -> Subject:
-        """The part that its findings are about, named like those of the port itself."""
+        """The part that its findings are about, named like the findings of the port itself."""
         device, _, port = self.rail.partition(":")
         return Subject(device=device, port=port)
 
 
 @dataclass(frozen=True, slots=True)
 class RailResult:
-    """What a probe shows of a rail: bytes per second each way through the port; `best` of the fastest run.
+    """The measurement of a rail: bytes per second each way through the port; `best` of the fastest run.
 
-    `job.direct` is what NCCL's log proves. `crossed`: whether the port's counter shows the bytes, None where
+    `job.direct`: GPUDirect by NCCL's log. `crossed`: whether the port's counter shows the bytes, None where
     it has none. `due`: the slower of port and slots, where only PCIe switches lie between and GPUDirect is
-    proven. `between` names the GPUs. `like` is what rails share that may be compared; `past`, what earlier
-    results share.
+    proven. `between` names the GPUs. `like`: comparable rails have the same value; `past`: comparable earlier
+    results have the same value.
     """
 
     job: RailJob
@@ -220,26 +221,26 @@ class RailResult:
 
 
 class Unmeasured(NamedTuple):
-    """Why a probe shows nothing of its rail; `ill`: whether the port, or the way to it, may be at fault."""
+    """Why a probe shows nothing of its rail; `ill`: the port, or the path to it, may be at fault."""
 
     why: str
     ill: bool = True
 
 
 def is_rdma(rail: str) -> bool:
-    """Whether it is an RDMA port and not a network interface."""
+    """Return whether it is an RDMA port and not a network interface."""
     return ":" in rail
 
 
 def rail_settings(rail: str) -> tuple[tuple[str, str], ...]:
-    """Settings that leave NCCL, or gloo, this rail alone."""
+    """Return settings that leave NCCL, or gloo, this rail alone."""
     if is_rdma(rail):
         return ((IB_HCA, f"={rail}"),)
     return ((NET, "Socket"), (SOCKETS, f"={rail}"), (GLOO, rail)) if rail else ()
 
 
 def rail_of(plan: Plan) -> str:
-    """The rail to which a plan keeps NCCL; empty for a plan of none."""
+    """Return the rail to which a plan keeps NCCL; empty for a plan without a rail."""
     settings = dict(plan.environment)
     named = settings.get(IB_HCA) or settings.get(SOCKETS, "")
     return named.removeprefix("=") if by_network(plan) else ""
@@ -255,7 +256,7 @@ def rdma_rails(conditions: Conditions) -> Rails:
 
 
 def nearest(conditions: Conditions, rail: str) -> tuple[str, ...]:
-    """UUIDs of the two GPUs nearest to a port, of any two where no path is known; none without the port."""
+    """Return UUIDs of the two GPUs nearest to a port; any two for an unknown path, none without the port."""
     port = _rail_port(conditions, rail)
     order = [Path[path] if path else len(Path) for path in (port.paths if port else ())]
     places = sorted(range(len(order)), key=order.__getitem__)[:PAIR]
@@ -263,7 +264,7 @@ def nearest(conditions: Conditions, rail: str) -> tuple[str, ...]:
 
 
 def examine(probed: Probed) -> RailResult | Unmeasured:
-    """What a probe shows of its rail, or why it shows nothing."""
+    """Return the measurement of a probe's rail, or why there is none."""
     rail, asked = rail_of(probed.plan), gpudirect_asked(probed.plan)
     if probed.outcome != "ok":
         warned = probed.account.warnings[-1:] if probed.account else ()
@@ -297,7 +298,7 @@ def _rail_port(conditions: Conditions, rail: str) -> RdmaPort | None:
 
 
 def _against(probed: Probed, rail: str, *, crossed: bool | None) -> str:
-    """What NCCL's log and the ports' bytes say against the rail; ranks of gloo write no log."""
+    """Return the evidence of NCCL's log and the ports' bytes against the rail; ranks of gloo write no log."""
     wires, due, logs = _wires(probed.account), _sent(probed), probed.plan.engine != "gloo"
     nics, network = (probed.account.nics, probed.account.network) if probed.account else ((), "")
     took = f"NCCL took {', '.join(_transports(probed.account))} (network {network or 'not known'})"

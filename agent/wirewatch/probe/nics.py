@@ -1,7 +1,7 @@
 """The component of NICs: once a day each port alone, behind the gate, lock and limits of probes.
 
-A rail is held against its own past, against rails like it, and against its port's rate where that is due.
-Only the past makes it FAILED: what share of its rate a healthy port reaches was never measured here.
+A rail is compared with its own past, with rails like it, and with its port's rate where that is due. Only the
+past makes it FAILED: the share of its rate that a healthy port reaches was never measured here.
 """
 
 import logging
@@ -52,9 +52,9 @@ from wirewatch.probe.setup import Variation, read_scene
 log = logging.getLogger(__name__)
 NICS_NAME = "nics"
 AGAIN, RELIST = 60.0, 3600.0
-"""Seconds after which a probe that found something new, or broke off, is repeated; and ports are listed."""
+"""Seconds until a new finding or a broken-off probe is probed again, and until ports are listed again."""
 SIBLINGS, PORT = 2, 0.5
-"""How many others one is held against at least, and the least share of what port and slots carry."""
+"""The least number of other rails for a comparison, and the least share of the rate of port and slots."""
 REMEMBERED = 400
 """Probes of NICs that a starting daemon reads."""
 SLOW = Rule(
@@ -101,9 +101,9 @@ _HOW = {True: " with GPUDirect", False: " without GPUDirect", None: " over socke
 
 @dataclass(frozen=True, slots=True)
 class NicsReading:
-    """The ports at `listed`, Unix seconds, and the turn of the gate for the probe that is due, if one is.
+    """The ports at `listed`, Unix seconds, and the turn of the gate for a due probe, if any.
 
-    `known`: what the history amounts to, where no daemon remembers it.
+    `known`: the memory that follows from the history, where no daemon remembers it.
     """
 
     rails: Rails
@@ -115,12 +115,12 @@ class NicsReading:
 
 @dataclass(frozen=True, slots=True)
 class NicsMemory:
-    """`gate`: what is remembered of the gate and the budget. `rails`: as listed at `listed`, Unix seconds.
+    """`gate`: the memory of the gate and the budget. `rails`: as listed at `listed`, Unix seconds.
 
-    `tried`: when each probe ran last; `again`: those to be repeated soon. `failed`: how often in a row one
-    showed nothing, and why. `results`: the newest, with when; `streaks`: how often in a row one was as slow
-    as that. `proven`: rails that had GPUDirect once; `refuted`: those that had none when it was last asked
-    for. `looked`: the last turn, at `now`, read the gate.
+    `tried`: when each probe ran last; `again`: probes to repeat soon. `failed`: how many in a row showed
+    nothing, and why. `results`: the newest, with their times; `streaks`: slow results in a row. `proven`:
+    rails that had GPUDirect once; `refuted`: rails that had none when it was last asked for. `looked`: the
+    last turn, at `now`, read the gate.
     """
 
     gate: ProbeMemory = field(default_factory=ProbeMemory)
@@ -141,7 +141,7 @@ class NicsMemory:
 Kept = Callable[..., History]
 NicsCollector = Collector[NicsReading, NicsMemory, NicsOptions, ProbePolicy]
 Losses = tuple[tuple[Health, str], ...]
-"""Comparisons that a result does not bear: how bad each gets once confirmed, and in words."""
+"""Failed comparisons of a result: the health of each once confirmed, and in words."""
 
 
 def jobs_of(rails: Rails) -> tuple[RailJob, ...]:
@@ -185,7 +185,7 @@ def read(
     hardware: Hardware, memory: NicsMemory, options: NicsOptions, *, probe: ProbeOptions, expect: Expect,
     prober: RemoteProber | None, history: Kept | None, boot_id: str,
 ) -> NicsReading | Absent:  # fmt: skip
-    """One turn: the probe that is due longest, if it may run; it is kept in a history of its own."""
+    """Run one turn: the longest-due probe, if it may run; a history of its own keeps it."""
     now, rails, listed = hardware.clock.now(), memory.rails, memory.listed
     if rails is None or not 0 <= now - listed < RELIST:
         found = list_rails(hardware, probe, expect)
@@ -216,7 +216,7 @@ def read(
 def judge(
     memory: NicsMemory, ok: Ok[NicsReading], policy: ProbePolicy, expect: Expect, *, probe: ProbeOptions
 ) -> tuple[NicsMemory, tuple[Finding, ...]]:
-    """The memory after one turn, and what is wrong; of a rail that is not listed any more only its past."""
+    """Return the memory after one turn, and the findings; an unlisted rail leaves only its past."""
     reading, turn, names = ok.value, ok.value.turn, frozenset(ok.value.rails.names)
     memory = reading.known or memory
     new = replace(
@@ -237,7 +237,7 @@ def judge(
 def fold_rail(
     memory: NicsMemory, probed: Probed, policy: ProbePolicy, asked: RailJob | None = None
 ) -> NicsMemory:
-    """The memory after one probe of a NIC; `asked`: what it was to be, where that is known."""
+    """Return the memory after one probe of a NIC; `asked`: the requested probe, where that is known."""
     ran = RailJob(rail_of(probed.plan), gpudirect_asked(probed.plan))
     job = asked or ran
     memory = replace(memory, tried={**memory.tried, job: probed.at}, again=memory.again | {job})
@@ -268,7 +268,7 @@ def fold_rail(
 
 
 def losses_of(memory: NicsMemory, one: RailResult, policy: ProbePolicy) -> Losses:
-    """Every comparison that a result does not bear, by its fastest run."""
+    """Return every failed comparison of a result, by its fastest run."""
     usual = memory.usual.of(one.past, "", policy.learn)
     others = (other for _, other in memory.results.values() if other.job != one.job)
     peers = [other.rate for other in others if other.like == one.like]
@@ -289,7 +289,7 @@ def losses_of(memory: NicsMemory, one: RailResult, policy: ProbePolicy) -> Losse
 
 
 def findings(memory: NicsMemory, policy: ProbePolicy, expect: Expect) -> tuple[Finding, ...]:
-    """What is wrong: of each rule and rail the worst, with or without GPUDirect."""
+    """Return the findings: for each rule and rail the worst, with or without GPUDirect."""
     found = [
         replace(made, since=at)
         for at, one in memory.results.values()
@@ -332,7 +332,7 @@ def _said(one: RailResult) -> str:
 
 
 def samples(reading: NicsReading, memory: NicsMemory, *, every: float) -> Iterator[Sample]:
-    """What was measured of each rail while that is not old."""
+    """Return the measurements of each rail while they are not old."""
     yield SECONDS.sample(memory.gate.gpu_seconds)
     for rail in reading.rails.names:
         ends = (at for job, (at, _) in memory.results.items() if job.rail == rail)
@@ -349,7 +349,7 @@ def nics_collector(
     probe: ProbeOptions, policy: ProbePolicy, expect: Expect, prober: RemoteProber | None = None,
     history: Kept | None = None, boot_id: str = "",
 ) -> NicsCollector:  # fmt: skip
-    """The collector; `history` opens what earlier daemons kept, `prober` runs probes where there is one."""
+    """Return the collector; `history` opens the probes of earlier daemons, `prober` runs probes if given."""
     return Collector(
         name=NICS_NAME, about="NCCL between two GPUs over one NIC at a time, once a day on an idle node",
         lane="probe", options=probe.nics, policy=policy, metrics=(RATE, MEASURED, SECONDS),
@@ -365,7 +365,7 @@ def nics_collector(
 def recalled_nics(
     probe: ProbeOptions, policy: ProbePolicy, expect: Expect, history: History
 ) -> NicsCollector:
-    """The collector where no daemon runs: what the history has of ports that are still here; no probe."""
+    """Return the collector for use without a daemon: the history of ports that are still here; no probe."""
 
     def recall(hardware: Hardware, _memory: NicsMemory, _options: NicsOptions) -> NicsReading | Absent:
         devices, known = rdma_devices(hardware.sysfs), remember_nics(history, policy)
@@ -379,7 +379,7 @@ def recalled_nics(
 
 
 def remember_nics(history: History, policy: ProbePolicy) -> NicsMemory:
-    """What the newest probes of NICs amount to; counters begin at 0 again."""
+    """Return the memory that follows from the newest probes of NICs; counters begin at 0 again."""
     memory, records = NicsMemory(), history.folded(REMEMBERED)
     for record in () if isinstance(records, Absent) else records:
         probed = probe_of(record)

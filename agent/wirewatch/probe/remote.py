@@ -1,4 +1,4 @@
-"""The client of the prober, another process with the privileges that this one lacks, and their protocol.
+"""The client of the prober, another process with the privileges that this process lacks; their protocol.
 
 A prober that fails costs one probe, with the reason in words. It is never a fault of the hardware.
 """
@@ -40,14 +40,14 @@ class LostOrder:
 
 @dataclass(frozen=True, slots=True)
 class HandleRelease:
-    """Of the prober's GPU handles: processes that cannot be killed, and why it is not known, if it is not."""
+    """Release of the prober's GPU handles: unkillable processes, and why it is not known, if it is not."""
 
     stuck: tuple[int, ...] = ()
     unsure: str = ""
 
 
 VERSION = "wirewatch-version"
-"""The header."""
+"""The header with the version."""
 FACTS, PROBE, TERMS, RELEASE, RESUME = "/look", "/probe", "/terms", "/release", "/resume"
 _STRICT: dict[str, object] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -64,9 +64,9 @@ class FactsRequest:
 
 @dataclass(frozen=True, slots=True)
 class FactsAnswer:
-    """What the prober sees: the engine that `auto` comes to there, and who uses the GPUs.
+    """The prober's view: its engine for `auto`, and the users of the GPUs.
 
-    Without `facts`, `refusal` says why; with them it is None, since the gate is the asker's to ask.
+    Without `facts`, `refusal` says why; with them it is None, since the asker decides at its own gate.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
@@ -78,7 +78,7 @@ class FactsAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """The answer to an order: what the prober's own gate saw last, and its refusal or the probe."""
+    """The answer to an order: the last facts of the prober's own gate, and its refusal or the probe."""
 
     __pydantic_config__: ClassVar[dict[str, object]] = _STRICT
 
@@ -100,7 +100,7 @@ class RemoteProber:
         self._released = HandleRelease()
 
     def facts(self, engine: str, until: float) -> FactsAnswer | Refusal:
-        """Who uses the GPUs, as the prober sees it; `until` in monotonic seconds."""
+        """Return the users of the GPUs by the prober; `until` in monotonic seconds."""
         body = FACTS_REQUEST.dump_json(FactsRequest(engine, self._live))
         looked = self._ask(FACTS, body, FACTS_ANSWER, min(until, self._clock.mono() + FACTS_SECONDS))
         if isinstance(looked, LostOrder):
@@ -114,7 +114,7 @@ class RemoteProber:
         return looked
 
     def run(self, wanted: ProbeRequest, until: float) -> ProbeAnswer | Refusal | LostOrder:
-        """A probe, if the prober's own gate is open; its answer is waited for `until`, monotonic seconds."""
+        """Run a probe if the prober's own gate is open; waits for the answer `until`, monotonic seconds."""
         body = PROBE_REQUEST.dump_json(replace(wanted, live=self._live))
         came = self._ask(PROBE, body, PROBE_ANSWER, until)
         if isinstance(came, ProbeAnswer) and came.probed and (wrong := wrong_in_probed(came.probed)):
@@ -125,7 +125,7 @@ class RemoteProber:
     def terms(
         self, options: ProbeOptions, expect: Expect, within: float = FACTS_SECONDS
     ) -> ProbeTerms | Absent:
-        """The terms of the probe that would be run there now, if the gate were open; `within` seconds."""
+        """Return the terms of the probe that it would run now, if the gate were open; `within` seconds."""
         body = PROBE_REQUEST.dump_json(ProbeRequest(options, "daemon", expect.nvlink_links))
         terms = self._ask(TERMS, body, PROBE_TERMS, self._clock.mono() + within)
         if isinstance(terms, Refusal | LostOrder):
@@ -133,9 +133,9 @@ class RemoteProber:
         return terms
 
     def give_way(self, why: str, seconds: float, within: float) -> None:
-        """Have every GPU handle closed there for so many seconds, and ask nothing until `resume`.
+        """Have every GPU handle closed there for a number of seconds, and ask nothing until `resume`.
 
-        Waits for nothing; `left` waits, for up to `within` seconds from now.
+        It does not wait; `left` waits, for up to `within` seconds from now.
         """
         self._withheld = why
         body = json.dumps({"seconds": seconds, "by": "the agent"}).encode()
@@ -148,13 +148,13 @@ class RemoteProber:
         self._releasing.start()
 
     def left(self, within: float) -> HandleRelease:
-        """What became of `give_way`, waited for so many seconds."""
+        """Return the result of `give_way`, waiting for at most this number of seconds."""
         if self._releasing is not None:
             self._releasing.join(within)
         return self._released
 
     def resume(self) -> None:
-        """It may be asked again, and hold GPUs. One that does not answer comes back by itself in time."""
+        """Let it be asked again and hold GPUs. A prober that does not answer comes back by itself in time."""
         self._withheld = ""
         try:
             request(self._path, "POST", RESUME, b'{"by": "the agent"}', RESUME_SECONDS, SERVER)
@@ -176,7 +176,7 @@ class RemoteProber:
     def _ask(
         self, target: str, body: bytes, adapter: TypeAdapter[T], until: float
     ) -> T | Refusal | LostOrder:
-        """An answer; a refusal where the question was not taken, LostOrder where no answer came."""
+        """Return an answer; a refusal where the question was not taken, LostOrder where no answer came."""
         if self._withheld:
             return Refusal(SkipReason.PROBER_AWAY, self._withheld)
         began = self._clock.mono()
@@ -208,7 +208,7 @@ def terms_of(
     hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str, prober: RemoteProber | None,
     within: float = FACTS_SECONDS,
 ) -> ProbeTerms | Absent:  # fmt: skip
-    """The terms of a probe that this daemon would order now, as the process knows them that would run it."""
+    """Return the terms of a probe that this daemon would order now, from the process that would run it."""
     if prober is None:
         return read_terms(hardware, options, expect, boot_id)
     terms = prober.terms(options, expect, within)
@@ -216,7 +216,7 @@ def terms_of(
 
 
 def lost_probe(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> Probed:
-    """The probe of a prober that is gone: held for as long as it may have been, and nothing measured."""
+    """Return the probe of a prober that is gone: held for the longest possible time, and nothing measured."""
     plan = Plan(engine, tuple(gpu.uuid for gpu in gpus), ())
     return Probed(
         schema=PROBED_SCHEMA, at=at, by="daemon", forced=False, outcome="away",
@@ -227,7 +227,7 @@ def lost_probe(gone: LostOrder, engine: str, gpus: Sequence[Gpu], at: float) -> 
 
 
 def detail(answer: bytes) -> str:
-    """The reason that it gives for its refusal; empty where it gives none."""
+    """Return its reason for a refusal; empty where it gives none."""
     try:
         detail = json.loads(answer)["detail"]
     except (ValueError, TypeError, KeyError, RecursionError):

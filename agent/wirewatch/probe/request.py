@@ -1,4 +1,4 @@
-"""Probes on request: the same gate, but for the waiting; repeated to confirm, or several side by side."""
+"""Probes on request: the gate without settling time; repeated to confirm, or several side by side."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -39,16 +39,16 @@ SMALL = MIB
 LATE, ASKING = 0.8, 50.0
 """Seconds that a prober may take to answer after the end of a probe, and to ask all sources before it."""
 ENGINES_SIZES = (256 * MIB,)
-"""At what size engines stand side by side unless sizes are given."""
+"""The size of the comparison of engines unless sizes are given."""
 GPUDIRECT_SIZES = (104_856, *(size * MIB for size in (1, 4, 16, 64, 256)))
 """0.1, 1, 4, 16, 64 and 256 MB of 2^20 bytes, in whole elements: for GPUDirect on and off."""
 Start = Callable[[float], Probed | Refusal]
-"""Runs one probe that must be over in so many seconds."""
+"""Runs one probe that must end within a number of seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeOverrides:
-    """What is asked for; empty and None for what the configuration says.
+    """The request; empty and None for the values of the configuration.
 
     `engines`: several, side by side. `gpudirect`: with it on, off, or both side by side.
     """
@@ -64,12 +64,12 @@ class ProbeOverrides:
 
     @property
     def varied(self) -> Variation:
-        """With the collectives, where a daemon cannot measure all of them."""
+        """Return the variation with the collectives, where a daemon cannot measure all of them."""
         return replace(self.variation, ops=self.ops) if set(self.ops) - set(OPS) else self.variation
 
     @property
     def study(self) -> tuple[str, ...]:
-        """In what the probe differs from any that a daemon runs, in words; empty where it does not."""
+        """Return how the probe differs from any of a daemon, in words; empty where it does not."""
         side_by_side = (f"engines {', '.join(self.engines)} side by side",) if self.engines else ()
         if self.gpudirect:
             words = " and ".join("on" if on else "off" for on in self.gpudirect)
@@ -77,7 +77,7 @@ class ProbeOverrides:
         return (*side_by_side, *self.varied.differences)
 
     def several(self) -> Iterator[tuple[str, "ProbeOverrides"]]:
-        """The probes that are to stand side by side, with the name of what differs; none for a single one."""
+        """Return the probes to run side by side, by the name of the difference; none for a single probe."""
         for engine in self.engines:
             sizes = self.sizes or ENGINES_SIZES
             yield engine, replace(self, engine=engine, engines=(), ops=self.ops or OPS, sizes=sizes)
@@ -90,7 +90,7 @@ class ProbeOverrides:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRun:
-    """One of several probes, by the name of what differs; without a probe, why it did not run."""
+    """One of several probes, by the name of its difference; without a probe, why it did not run."""
 
     name: str
     probed: Probed | None = None
@@ -100,12 +100,12 @@ class ProbeRun:
 
     @property
     def has_no_engine(self) -> bool:
-        """Whether its engine is not installed."""
+        """Return whether its engine is not installed."""
         return self.refusal is not None and self.refusal.reason is SkipReason.NO_ENGINE
 
     @property
     def problem(self) -> str:
-        """Why it is not compared; empty where it is."""
+        """Return why it is not compared; empty where it is."""
         if self.has_no_engine and self.name in REQUIREMENTS:
             return f"not installed: it needs {REQUIREMENTS[self.name]}"
         if self.probed is None:
@@ -118,14 +118,14 @@ class ProbeRun:
 
     @property
     def health(self) -> Health:
-        """What it shows about the node; an engine that is not installed shows nothing, and is not a fault."""
+        """Return the node's health by this run; a missing engine shows nothing and is no fault."""
         if self.has_no_engine:
             return Health.OK
         return health_of(self.probed, self.findings)
 
 
 def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[Difference, ...]:
-    """All runs that can be compared, with the run `against` if there is one of that name, else the first."""
+    """Return all comparable runs beside the run `against`, or beside the first if no run has that name."""
     named = any(run.name == against for run in runs)
     able = [run for run in runs if not run.problem]
     base = next((run for run in able if not named or run.name == against), None)
@@ -145,23 +145,23 @@ def run_differences(runs: Sequence[ProbeRun], against: str = "") -> tuple[Differ
 
 
 def run_spread(one: Measured) -> float | None:
-    """Highest less lowest busbw of single runs, as a share of the mean; None for no or one single run."""
+    """Return highest less lowest busbw of single runs, as a share of the mean; None for 0 or 1 run."""
     return (one.best - one.lowest) / one.busbw if one.busbw > 0 and one.best > one.lowest else None
 
 
 def runs_health(runs: Sequence[ProbeRun]) -> Health:
-    """UNKNOWN where nothing ran, else the worst of all."""
+    """Return UNKNOWN where nothing ran, else the worst of all."""
     ran = any(run.probed is not None and run.probed.outcome == "ok" for run in runs)
     return max((run.health for run in runs), default=Health.UNKNOWN) if ran else Health.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The last probe with what is believed after all of them, or why none ran.
+    """The last probe with the findings after all of them, or why none ran.
 
-    `measured`, and what is slow (`named`): by the last one alone. `study`: in what it differs from a daemon's
-    probe. `not_recorded`: what was asked for and is not in the recording. `runs`: where several stand side by
-    side, `probed` is the first of them that came to its end. `conditions`: of a probe over the network.
+    `measured` and `named` (slow parts) are of the last probe alone. `study`: how it differs from a daemon's
+    probe. `not_recorded`: requested parts that the recording lacks. `runs`: the probes side by side; then
+    `probed` is the first that came to its end. `conditions`: of a probe over the network.
     """
 
     at: float
@@ -177,12 +177,12 @@ class ProbeResult:
 
     @property
     def health(self) -> Health:
-        """UNKNOWN at least where the probe did not run, not to its end, or not in the way asked for."""
+        """UNKNOWN at least where the probe did not run, not to its end, or not in the requested way."""
         return runs_health(self.runs) if self.runs else health_of(self.probed, self.findings)
 
     @property
     def why(self) -> str:
-        """Why there is no result; empty where there is one."""
+        """Return why there is no result; empty where there is one."""
         return self.refusal.detail if self.refusal else self.probed.why if self.probed else ""
 
 
@@ -190,9 +190,9 @@ def probe_now(
     hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect, wish: ProbeOverrides,
     state: StateFolder | None, end: float = math.inf, prober: RemoteProber | None = None,
 ) -> ProbeResult:  # fmt: skip
-    """Probe once, and again as often as it takes to confirm what was found, as long as there is time.
+    """Probe once, and again as often as a confirmation needs, as long as there is time.
 
-    `end`: monotonic seconds at which a probe under way is killed; no second one is begun that would be.
+    `end`: monotonic seconds at which a running probe is killed; no further probe begins that would be killed.
     `prober` runs them where there is one. A study is not kept, and is judged by no history.
     """
     if wish.study:
@@ -255,7 +255,7 @@ def _side_by_side(
     hardware: Hardware, policy: ProbePolicy, start: Callable[[ProbeOverrides], Start | Refusal],
     several: Sequence[tuple[str, ProbeOverrides]], end: float,
 ) -> ProbeResult:  # fmt: skip
-    """Each once, under one lock, and each through the gate; what ends one for a user's sake ends all."""
+    """Run each once, under one lock, and each through the gate; a probe that gives way to a user ends all."""
     runs: list[ProbeRun] = []
     with hardware.probe.lock() as other:
         shut = None if other is None else Refusal(SkipReason.LOCKED, other)
@@ -286,7 +286,7 @@ def _one(
 
 
 def _shut(run: ProbeRun) -> Refusal | None:
-    """Why no further probe is begun after this one; an engine that is not there keeps no other away."""
+    """Return why no further probe begins after this run; a missing engine does not stop the others."""
     if run.probed is None:
         return None if run.has_no_engine else run.refusal
     reason = {"preempted": SkipReason.BUSY, "stuck": SkipReason.LOCKED}.get(run.probed.outcome)
@@ -294,7 +294,7 @@ def _shut(run: ProbeRun) -> Refusal | None:
 
 
 def _refused(hardware: Hardware, refusal: Refusal, wish: ProbeOverrides) -> ProbeResult:
-    """In a recording an engine is missing that was not recorded."""
+    """Return the refusal; in a recording an unrecorded engine is listed as not recorded."""
     recorded = hardware.source != "live" and refusal.reason is SkipReason.NO_ENGINE
     missing = (f"engine {wish.engine}",) if recorded and wish.engine not in {None, "auto"} else ()
     return ProbeResult(hardware.clock.now(), None, (), refusal, not_recorded=missing)
@@ -312,7 +312,7 @@ def _start(
 
 
 def _here(hardware: Hardware, wanted: ProbeRequest) -> Start | Refusal:
-    """Probes of this process, after one answer of the gate: each may last so many seconds."""
+    """Return a function for probes of this process, after one answer of the gate; its argument is seconds."""
     order = prepare(hardware, wanted, Stillness()).order
     if isinstance(order, Refusal):
         return order
@@ -329,7 +329,7 @@ def _here(hardware: Hardware, wanted: ProbeRequest) -> Start | Refusal:
 
 
 def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left: float) -> Probed | Refusal:
-    """One probe by the prober, over in so many seconds; its gate is asked each time."""
+    """Run one probe by the prober, within a number of seconds; its gate is asked each time."""
     patience = min(left + LATE, wanted.options.kill_after + ASKING)
     within = None if math.isinf(left) else max(0.0, left)
     came = prober.run(replace(wanted, within=within), hardware.clock.mono() + patience)
@@ -343,7 +343,7 @@ def _there(hardware: Hardware, prober: RemoteProber, wanted: ProbeRequest, left:
 
 
 def _conditions(hardware: Hardware, options: ProbeOptions, expect: Expect) -> tuple[Conditions, ...]:
-    """Those of all GPUs with the RDMA ports, for what is expected where no probe could run."""
+    """Return the conditions of all GPUs with the RDMA ports, for an expectation where no probe could run."""
     gpus = hardware.nvml.gpus()
     if isinstance(gpus, Absent):
         return ()
@@ -352,7 +352,7 @@ def _conditions(hardware: Hardware, options: ProbeOptions, expect: Expect) -> tu
 
 
 def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
-    """The configuration, with what was asked for in its place."""
+    """Return the configuration with the requested values in place."""
     runs = dict(options.bandwidth)
     usual = max(runs.values(), default=5)
     ops = () if wish.varied.ops else tuple(dict.fromkeys(wish.ops))
@@ -367,7 +367,7 @@ def _wanted(options: ProbeOptions, wish: ProbeOverrides) -> ProbeOptions:
 
 
 def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[str, ...]]:
-    """Return the requested part of a recorded probe and what it lacks; any other probe whole."""
+    """Return the requested part of a recorded probe and list what it lacks; any other probe whole."""
     recorded = probed.by == "recording"
     return only_asked(probed, wish.ops, wish.sizes, wish.variation) if recorded else (probed, ())
 
@@ -375,9 +375,10 @@ def _asked(probed: Probed, wish: ProbeOverrides) -> tuple[Probed | None, tuple[s
 def only_asked(
     probed: Probed, ops: Sequence[str], sizes: Sequence[int], variation: Variation
 ) -> tuple[Probed | None, tuple[str, ...]]:
-    """The probe with no more than the collectives and sizes (bytes) asked for; none given: all that it has.
+    """Return the probe with the requested collectives and sizes (bytes) alone; without a request, all of it.
 
-    It is None where it holds nothing of that. With it comes in words what it does not hold.
+    It is None where it holds none of the requested measurements. The second value lists missing parts in
+    words.
     """
     if probed.document is None:
         return probed, ()
@@ -399,7 +400,7 @@ def only_asked(
 
 
 def _runs(plan: Plan, timed: Timed) -> int:
-    """How many timed runs a measurement was to have."""
+    """Return the planned number of timed runs of a measurement."""
     cases = (case.iterations for case in plan.cases if _key(case) == _key(timed))
     return next(cases, dict(plan.bandwidth).get(timed.size_bytes, plan.latency_iterations))
 
@@ -421,7 +422,7 @@ def _missing(held: Sequence[Timed], ops: Sequence[str], sizes: Sequence[int]) ->
 
 
 def _without_others(probed: Probed, kept: tuple[Timed, ...]) -> Probed:
-    """What was counted while a collective ran is of all its sizes: with one left out it says nothing."""
+    """Return the probe without counts of incomplete collectives: a count covers all sizes of a collective."""
     assert probed.document is not None  # noqa: S101 - the caller has looked
     plan, held = probed.plan, probed.document.collectives
     ops, sizes, keys = {one.op for one in kept}, {one.size_bytes for one in kept}, set(map(_key, kept))

@@ -1,4 +1,4 @@
-"""Probes into the history, and back out of it when a daemon starts or another process has run some."""
+"""Keep probes in the history, and read them back when a daemon starts or another process has run some."""
 
 import logging
 from collections.abc import Iterable
@@ -28,17 +28,17 @@ PROBED = TypeAdapter(Probed)
 REMEMBERED = 50
 """Complete probes that a starting daemon reads."""
 SAMPLED = 40
-"""Probes by which GPUs and collectives are judged against their past; each takes milliseconds to read."""
+"""Probes that judge GPUs and collectives against their past; each takes milliseconds to read."""
 ADDED = 200
-"""Probes of commands that a daemon folds in one turn, the newest; there are more only after days without."""
+"""Most probes of commands that a daemon folds in one turn; more come only after days without a daemon."""
 WITHOUT_DAEMON = 10
-"""Of each of these three, where no daemon runs and a job waits."""
+"""Most probes of each of these three kinds, where no daemon runs and a job waits."""
 TWICE = 2
-"""So many are sampled for each that is folded: some of them found something, and teach nothing."""
+"""Samples for each folded probe: some of them found faults and teach nothing."""
 PROBER_SECONDS = 1.0
-"""For a prober to say what it would measure; without that, no probe counts that no daemon has folded."""
+"""Seconds for a prober to describe its probe; without an answer, unfolded probes do not count."""
 BUSY_SECONDS = 0.3
-"""To wait for those who write, where no daemon runs."""
+"""Seconds to wait for writers, where no daemon runs."""
 Ended = tuple[Probed, float]
 """A probe, and when it ended (monotonic seconds)."""
 
@@ -47,9 +47,9 @@ def persistent(
     collector: ProbeCollector, history: History, boot_id: str, expect: Expect,
     prober: RemoteProber | None = None,
 ) -> ProbeCollector:  # fmt: skip
-    """The collector, with every probe that it runs kept, and those that commands have run folded.
+    """Return the collector that keeps every probe it runs, and folds the probes that commands have run.
 
-    `expect`, `prober`: those of the collector, since a probe against other figures is not comparable.
+    `expect`, `prober`: the collector's own, since a probe against other figures is not comparable.
     """
     commands = CommandProbes(history, boot_id, expect, prober)
 
@@ -76,7 +76,7 @@ def keep(
 ) -> None:  # fmt: skip
     """Add a probe that ended at `at`, Unix seconds, and at `mono`.
 
-    `started_by`: who ran it, where the probe itself says that it is a recorded one.
+    `started_by`: who ran it, where the probe itself says that it is a recorded probe.
     """
     try:
         document = PROBED.dump_json(probed).decode()
@@ -94,7 +94,7 @@ def keep(
 
 
 def probe_of(record: ProbeRecord) -> Probed | None:
-    """The probe of a record; None, and a line in the log, where it cannot be one of ours."""
+    """Return the probe of a record; None, and a line in the log, where it cannot be a probe of ours."""
     try:
         probed = PROBED.validate_json(record.document)
     except ValidationError as error:
@@ -107,7 +107,7 @@ def probe_of(record: ProbeRecord) -> Probed | None:
 
 
 def boot_id(hardware: Hardware) -> str:
-    """Which boot of the machine this is; empty where that is not known."""
+    """Return the boot id of the machine; empty where that is not known."""
     answer = hardware.host.ask(Question("BootId")).value
     return answer if isinstance(answer, str) else ""
 
@@ -116,9 +116,10 @@ def remember(
     history: History, clock: Clock, policy: ProbePolicy, terms: ProbeTerms | None = None,
     most: int = REMEMBERED, boot: str = "",
 ) -> ProbeMemory:  # fmt: skip
-    """What the probes amount to that daemons have folded, the last `most`; counters begin at 0 again.
+    """Return the memory that follows from the last `most` folded probes; counters begin at 0 again.
 
-    With `terms` also comparable ones that no daemon has folded yet; a daemon folds those in its turns.
+    With `terms` also comparable probes that no daemon has folded yet; a daemon folds such probes in its
+    turns.
     """
     records = history.folded(most, added=terms is not None)
     if isinstance(records, Absent):
@@ -137,7 +138,7 @@ def remember(
 
 
 def accepted(history: History, policy: ProbePolicy, most: int = SAMPLED) -> ProbeMemory:
-    """What GPUs, pairs and collectives gave while all was well, of probes all over the history; no more."""
+    """Return a memory with only the rates of accepted probes from the whole history."""
     records = history.sample(most)
     found = [probe_of(record) for record in (() if isinstance(records, Absent) else records)]
     memory = fold_probes(ProbeMemory(), [(probed, 0.0) for probed in found if probed is not None], policy)
@@ -148,9 +149,9 @@ def recall(
     path: Path | None, hardware: Hardware, options: ProbeOptions, policy: ProbePolicy, expect: Expect,
     prober: RemoteProber | None = None,
 ) -> Component:  # fmt: skip
-    """The probe's component as of a daemon that starts now and runs no probe; the history is only read.
+    """Return the probe's component of a daemon that starts now and runs no probe; only reads the history.
 
-    Without a history it is not known that there is something to probe here: the component takes no part.
+    Without a history it is not known whether this node can be probed: the component takes no part.
     """
     clock = hardware.clock
     if path is None or not path.exists():
@@ -182,9 +183,9 @@ class CommandProbes:
     def read(
         self, hardware: Hardware, seen: HistoryCursor | None, options: ProbeOptions
     ) -> tuple[tuple[Ended, ...], HistoryCursor | None]:
-        """Comparable ones that were added after `seen`, in their order, and the last row looked at.
+        """Return comparable probes that were added after `seen`, in their order, and the last row looked at.
 
-        While it is not known what this daemon would measure nothing is seen: no probe of its own can run
+        While the terms of this daemon's own probe are not known, nothing is seen: no probe of its own can run
         either.
         """
         added = self._history.added(seen, ADDED)
@@ -204,7 +205,7 @@ class CommandProbes:
     def _comparable(
         self, records: Iterable[ProbeRecord], terms: ProbeTerms | None
     ) -> list[tuple[ProbeRecord, Probed]]:
-        """Those that count; the history notes that, so that the next daemon need not compare again."""
+        """Return the probes that count; the history notes them, so that the next daemon skips them."""
         found = []
         for record, probed in ((record, probe_of(record)) for record in records):
             if probed is not None and (why := _difference(record, probed, terms)):
@@ -218,19 +219,19 @@ class CommandProbes:
         return found
 
     def _warn(self, what: str, failed: Absent | None) -> None:
-        """A line when what is wrong with the history changes."""
+        """Log a line when the fault of the history changes."""
         if failed is not None and failed != self._warned.get(what):
             log.warning("%s: %s", what, failed)
         self._warned[what] = failed
 
 
 def _difference(record: ProbeRecord, probed: Probed, terms: ProbeTerms | None) -> str:
-    """Why a probe does not count, in words; one that a daemon has folded does."""
+    """Return why a probe does not count, in words; a folded probe does."""
     return "" if record.folded or terms is None else why_not_comparable(probed, record.boot_id, terms)
 
 
 def _ended(record: ProbeRecord, clock: Clock, boot: str) -> float:
-    """When (monotonic seconds) a kept probe ended; of another boot only Unix time says it."""
+    """Return when (monotonic seconds) a kept probe ended; for another boot only Unix time says it."""
     if record.mono is not None and "" != boot == record.boot_id:
         return min(record.mono, clock.mono())
     return clock.mono() - max(0.0, clock.now() - record.at)

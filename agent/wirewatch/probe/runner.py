@@ -1,4 +1,4 @@
-"""One probe from its order to its result: starts the worker, reads counters at its marks, gives way."""
+"""Run one probe from its order to its result: start the worker, read counters at its marks, give way."""
 
 import logging
 import os
@@ -38,7 +38,7 @@ LOG_LIMIT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class RunnerPorts:
-    """What is read around the worker."""
+    """The ports read around the worker."""
 
     nvml: Nvml
     sysfs: Sysfs
@@ -96,22 +96,22 @@ class ProbeRunner:
         self._lease.withdraw(why)
 
     def left(self, within: float) -> int | None:
-        """Wait up to so many seconds for the end of a worker; its process id when it does not die."""
+        """Wait up to this number of seconds for the end of a worker; return its process id if it lives."""
         return self._lease.left(within)
 
     def finished(self, within: float) -> bool:
-        """Wait up to so many seconds until nothing runs and nothing of a probe lies on the disk."""
+        """Wait at most this number of seconds until nothing runs and no file of a probe lies on the disk."""
         if not self._running.acquire(timeout=within):
             return False
         self._running.release()
         return True
 
     def resume(self) -> None:
-        """Probes may run again."""
+        """Let probes run again."""
         self._lease.grant()
 
     def run(self, order: Order) -> Probed:
-        """Never raises for what GPUs, driver or worker do."""
+        """Run a probe; no fault of GPUs, driver or worker raises."""
         if self._stuck is not None and not self._stuck.gone():
             why = f"process {self._stuck.pid} of an earlier probe does not die"
             return self._nothing(order, "stuck", why)
@@ -161,9 +161,9 @@ ALLOCATIONS_SECONDS = 1.0
 class Guard:
     """Watches for users to which a probe gives way.
 
-    `before`: the processes on each GPU, by its key, when the probe began; `own`: those of the probe.
+    `before`: the processes on each GPU, by its key, when the probe began; `own`: processes of the probe.
 
-    What cannot be read counts as a process: a probe runs only alone.
+    An unreadable list counts as a process: a probe runs only alone.
     """
 
     nvml: Nvml
@@ -177,7 +177,7 @@ class Guard:
     _allocated: str | None = None
 
     def check(self) -> str | None:
-        """Why to end, mostly a new process, or None; costs a fraction of a millisecond a GPU."""
+        """Return why to end, mostly a new process, or None; costs a fraction of a millisecond a GPU."""
         given_up = self.withdrawn()
         if given_up is not None:
             return given_up
@@ -200,7 +200,7 @@ class Guard:
         self._stop.set()
 
     def _watch(self) -> None:
-        """Allocations are asked in a thread of their own: an answer may take seconds."""
+        """Ask for allocations in a thread of their own: an answer may take seconds."""
         while not self._stop.wait(ALLOCATIONS_SECONDS):
             try:
                 reason = self.allocations()
@@ -214,7 +214,7 @@ class Guard:
 class Session:
     """The processes of a worker's session, which `leader` began: the worker, and the ranks that it forked.
 
-    One that was seen stays known: a GPU lists a process for a while after its end.
+    A process once seen stays known: a GPU lists a process for a while after its end.
     """
 
     def __init__(self, leader: int) -> None:
@@ -249,7 +249,7 @@ class Lease:
         self._worker: Worker | None = None
 
     def take(self, start: Callable[[], Worker]) -> Worker:
-        """Start a worker that is killed when the lease is withdrawn; Withdrawn where it is so already."""
+        """Start a worker that is killed when the lease is withdrawn; Withdrawn where it already is."""
         with self._lock:
             if self._withdrawn:
                 raise Withdrawn(self._withdrawn)
@@ -270,7 +270,7 @@ class Lease:
             self._withdrawn = ""
 
     def left(self, within: float) -> int | None:
-        """Wait up to so many seconds until the worker is dead; its process id when it is not."""
+        """Wait up to this number of seconds for the worker's death; return its process id if it lives."""
         end = time.monotonic() + within
         worker = self._worker
         while worker is not None and not worker.exited():
@@ -282,7 +282,7 @@ class Lease:
 
 @dataclass
 class _Run:
-    """A run of the worker, with what was read around it so far; `name`: the mark of the part that runs."""
+    """A run of the worker, with all readings around it; `name`: the mark of the running part."""
 
     around: RunnerPorts
     order: Order
@@ -342,14 +342,14 @@ class _Run:
     def _gpus(
         self, before: Sequence[int | None], after: Sequence[int | None], others: Sequence[float | None]
     ) -> tuple[ProbedGpu, ...]:
-        """The GPUs of the plan with their memory, and how busy others kept it."""
+        """Return the GPUs of the plan with their memory, and how busy others kept it."""
         return tuple(
             ProbedGpu(gpu.index, gpu.uuid, before[n], self.peak.get(gpu.key), after[n], others[n])
             for n, gpu in enumerate(self.order.gpus)
         )
 
     def _watch(self, worker: Worker, guard: Guard) -> tuple[Outcome, str]:
-        """Until it ends, a user comes, or time is up; checks at every step, since each may take a while."""
+        """Watch until it ends, a user comes, or time is up; check at every step, since each may be slow."""
         unread = list(self.order.gpus)
         while not worker.ended:
             mark = worker.read_mark(0.0 if unread else GUARD_SECONDS)
@@ -402,7 +402,7 @@ class _Run:
 
 
 def _account(plan: Plan) -> Account | None:
-    """What NCCL wrote in its log, and in those of the other ranks beside it; None where it wrote none."""
+    """Return the account of NCCL's log and of the other ranks' logs beside it; None without any."""
     log, texts = Path(plan.log), []
     for file in sorted(log.parent.glob(f"{log.name}*")):
         with suppress(OSError), file.open("rb") as lines:

@@ -50,7 +50,7 @@ CONF = "/etc/nccl.conf"
 OURS = frozenset(
     {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_RAS_ENABLE", "NCCL_PROFILER_PLUGIN"}
 )
-"""What the probe sets itself."""
+"""Settings that the probe makes itself."""
 MBYTES = 1e6
 ITERATIONS = range(1, 10_001)
 """Timed runs of a size; a CUDA graph of small messages has as many nodes."""
@@ -59,12 +59,12 @@ _PLAN = Plan("", (), ())
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What is asked for instead of what a daemon measures; None and empty: as the daemon.
+    """The requested differences from a daemon's probe; None and empty: as the daemon.
 
     `ops`: any primitives in place of the configured collectives. `iterations`: timed runs of every size.
-    `network`: P2P and shared memory are off in the worker, so that a network carries everything.
-    `gpudirect`: whether NCCL may use GPUDirect RDMA. `rail`: an RDMA port (`mlx5_0:1`) or a network interface
-    that alone may be used, by the two GPUs nearest to it.
+    `network`: P2P and shared memory are off in the worker, so that a network carries everything. `gpudirect`:
+    whether NCCL may use GPUDirect RDMA. `rail`: the only RDMA port (`mlx5_0:1`) or network interface to use,
+    by the two GPUs nearest to it.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -78,7 +78,7 @@ class Variation:
     rail: str = ""
 
     def wrong(self) -> str:
-        """What cannot be meant, in words; empty when all can."""
+        """Return the first value that cannot be used, in words; empty when all can."""
         checks = (
             (set(self.ops) <= set(PRIMITIVES), f"ops are {', '.join(PRIMITIVES)}"),
             (self.dtype is None or self.dtype in DTYPES, f"dtypes are {', '.join(DTYPES)}"),
@@ -88,12 +88,12 @@ class Variation:
 
     @property
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """NCCL's settings that the worker gets over those that it inherits."""
+        """Return NCCL's settings that override the worker's inherited settings."""
         level = () if self.gpudirect is None else ((GDR_LEVEL, GDR_LEVELS[self.gpudirect]),)
         return (*(NETWORK_ONLY if self.network else ()), *level, *rail_settings(self.rail))
 
     def of(self, plan: Plan) -> Plan:
-        """The plan with what is asked for in place of a daemon's."""
+        """Return the plan with the requested values in place of a daemon's."""
         runs = self.iterations
         return replace(
             plan,
@@ -107,7 +107,7 @@ class Variation:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """In what such a probe differs from any that a daemon runs, in words; empty where it does not."""
+        """Return how such a probe differs from any of a daemon, in words; empty where it does not."""
         plan = self.of(_PLAN)
         others = [op for op in self.ops if op not in OPS]
         settings = " ".join(f"{name}={value}" for name, value in self.environment)
@@ -121,7 +121,7 @@ class Variation:
         return tuple(text for differs, text in found if differs)
 
     def missing_in(self, plan: Plan) -> tuple[str, ...]:
-        """What is asked for and is not what a recorded plan ran, in words; sizes and runs apart."""
+        """Return the requested parts that a recorded plan did not run, in words; sizes and runs apart."""
         asked = (
             (self.dtype is None or self.dtype == plan.dtype, f"dtype {self.dtype} (it is of {plan.dtype})"),
             (self.in_place in {None, plan.in_place}, "in place" if self.in_place else "out of place"),
@@ -133,7 +133,7 @@ class Variation:
 
 
 DAEMONS = Variation()
-"""Nothing is asked for that a daemon does not measure."""
+"""No difference from a daemon's probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +153,17 @@ class Scene:
 
 
 NOTHING_TO_PROBE = frozenset({SkipReason.FEW_GPUS, SkipReason.NO_ENGINE, SkipReason.MIG})
-"""Reasons for which there is nothing here to probe."""
+"""Reasons why this node has nothing to probe."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRequest:
-    """What shall be measured, for which holder, by when.
+    """The requested measurement, its holder, and its deadline.
 
-    `links`: how many NVLink links a GPU must have, as the operator says. `owner` holds the GPUs and asks:
-    they count as idle. `force`: beside other processes. `within`: seconds from now until the worker must be
-    gone; None for no more than `options.kill_after`. `live`: whether the asker watches a machine, and not a
-    recording. `variation`: what a study measures otherwise.
+    `links`: due NVLink links of a GPU, as the operator says. `owner` holds the GPUs and asks: they count as
+    idle. `force`: beside other processes. `within`: seconds from now until the worker must be gone; None for
+    no more than `options.kill_after`. `live`: whether the asker watches a machine, and not a recording.
+    `variation`: a study's differences.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid"}
@@ -180,7 +180,7 @@ class ProbeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the gate saw, since when it is so, and the order, or why there is none."""
+    """The facts of the gate, how long they have held, and the order, or why there is none."""
 
     facts: GateFacts
     still: Stillness
@@ -194,7 +194,7 @@ REQUIREMENTS = {
     "gloo": f"torch and numpy ({install('torch')})",
 }
 AUTO = ("nccl", "torch")
-"""What `auto` tries; gloo measures no GPU."""
+"""The engines that `auto` tries; gloo measures no GPU."""
 
 
 def read_scene(
@@ -229,7 +229,7 @@ def read_scene(
 
 
 def cpu_scene(count: int) -> Scene:
-    """Ranks that are processes of this machine."""
+    """Return the scene of ranks that are processes of this machine."""
     return Scene(tuple(f"cpu:{n}" for n in range(count)), (), (tuple(range(count)),), (), {})
 
 
@@ -267,7 +267,7 @@ def plan_of(options: ProbeOptions, engine: str, scene: Scene) -> Plan:
 
 
 def find_engine(wanted: str) -> str | Absent:
-    """The engine of this name, or the first that is here for `auto`."""
+    """Return the engine of this name, or the first installed engine for `auto`."""
     names = AUTO if wanted == "auto" else (wanted,)
     missing = f"no engine: {' nor '.join(REQUIREMENTS[name] for name in names)} is installed"
     return next(filter(_is_here, names), Absent(Why.MISSING, missing))
@@ -280,12 +280,12 @@ def _settings(hardware: Hardware, environment: Mapping[str, str]) -> dict[str, s
 
 
 def _text(text: str) -> str:
-    """Text that JSON can hold: an environment may hold any bytes."""
+    """Return text that JSON can hold: an environment may hold any bytes."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
-    """Bytes per second of a link each way, as most links that are up show it."""
+    """Return bytes per second of a link each way, as most links that are up show it."""
     seen: Counter[int] = Counter()
     for gpu in gpus:
         questions = [link_speed(link) for link in range(count_links(nvml, gpu.key))]
@@ -295,7 +295,7 @@ def _link_rate(nvml: Nvml, gpus: Sequence[Gpu]) -> float | Absent:
 
 
 def _pcie(nvml: Nvml, gpus: Sequence[Gpu]) -> Pcie | Absent:
-    """The slowest of the cards, as it should train to."""
+    """Return the slowest of the cards, at its full training."""
     links = [as_pcie(nvml, gpu) for gpu in gpus]
     known = [one for one in links if not isinstance(one, Absent)]
     if len(known) < len(links):
@@ -322,7 +322,7 @@ def _gpu_order(hardware: Hardware, wanted: ProbeRequest, engine: str, facts: Gat
     others = [gpu for gpu in gpus if gpu not in scene.gpus]
 
     def came() -> str | None:
-        """Who came; also to a GPU that the probe leaves alone: a job may send by the same NIC."""
+        """Return who came; also to a GPU that the probe leaves alone: a job may send by the same NIC."""
         nvml, sysfs = hardware.nvml, hardware.sysfs
         used = (gpu.index for gpu in others if foreign_processes(nvml, sysfs, gpu) != frozenset())
         return given() or next((f"GPU {index}, beside the probe, may be in use" for index in used), None)
@@ -354,7 +354,7 @@ def _is_here(name: str) -> bool:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Packages around a module are imported by this, and one of them may be broken."""
+    """Return the module's spec, or None: a package around it is imported for this, and may be broken."""
     try:
         return find_spec(module)
     except (ImportError, AttributeError, OSError, RuntimeError, SyntaxError, ValueError):
@@ -366,7 +366,7 @@ Given = tuple[tuple[int | None, tuple[tuple[str, float], ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class ProbeTerms:
-    """What decides what a probe finds.
+    """The terms that decide the result of a probe.
 
     `slowing`: NCCL's settings that lower bandwidth; `given`: links and pins of the operator, by group.
     """
@@ -380,7 +380,7 @@ class ProbeTerms:
 def read_terms(
     hardware: Hardware, options: ProbeOptions, expect: Expect, boot_id: str
 ) -> ProbeTerms | Absent:
-    """The terms of the probe that would be ordered now, if the gate were open."""
+    """Return the terms of the probe that would be ordered now, if the gate were open."""
     engine = hardware.probe.engine(options.engine)
     if isinstance(engine, Absent):
         return engine
@@ -397,7 +397,7 @@ def read_terms(
 
 
 def why_not_comparable(probed: Probed, boot_id: str, terms: ProbeTerms) -> str:
-    """Why a probe that ran in that boot is not comparable, in words; empty where it is."""
+    """Return why a probe of that boot is not comparable, in words; empty where it is."""
     plan, wanted = probed.plan, terms.plan
     slowing = slowing_settings(probed.settings)
     others = f"of {len(plan.gpus)} GPUs, which are not the {len(wanted.gpus)} watched here"
@@ -418,7 +418,7 @@ def why_not_comparable(probed: Probed, boot_id: str, terms: ProbeTerms) -> str:
 
 
 def _without_hosts(plan: Plan) -> Plan:
-    """The plan but for host links, which change no collective and which older probes lack."""
+    """Return the plan without host links, which change no collective and which older probes lack."""
     return replace(plan, host_bytes=0, near=())
 
 

@@ -1,6 +1,6 @@
-"""The folder of one probe, for NCCL's log and what the worker prints, and those that dead processes left.
+"""The folder of a probe, for NCCL's log and the worker's output, and folders that dead processes left.
 
-It is locked as long as its process lives: one without a lock has lost its process, however that died.
+Its process holds a lock on it. A folder without a lock has lost its process, whatever ended that.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def work_folder(environment: Mapping[str, str] = os.environ) -> Iterator[Path]:
-    """A new folder for one probe, removed afterwards; OSError where it cannot be made."""
+    """Yield a new folder for one probe, removed afterwards; OSError where it cannot be made."""
     folder, lock = _locked(next(iter(_places(environment)), None))
     try:
         with folder as name:
@@ -29,7 +29,7 @@ def work_folder(environment: Mapping[str, str] = os.environ) -> Iterator[Path]:
 
 
 def remove_left_folders(environment: Mapping[str, str] = os.environ) -> None:
-    """Remove the folders of this user that dead processes left; none that is locked, or behind a link."""
+    """Remove this user's folders of dead processes; no folder that is locked, or behind a link."""
     for place in _places(environment):
         with suppress(OSError):
             for name in os.listdir(place):  # noqa: PTH208 - names are all that is needed
@@ -38,11 +38,11 @@ def remove_left_folders(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def _places(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where folders of probes may lie, the best first: the runtime folder, then that of temporary files.
+    """Return places for folders of probes, the best first: the runtime folder, then that of temporary files.
 
-    In a folder that others may write, or that is another user's, ours could be exchanged for a link: only
-    the folder of temporary files is made for that. So root keeps out of the runtime folder of a service
-    without privileges, and in Kubernetes the prober out of the one that it shares with the agent.
+    A folder that others may write, or another user's, could be exchanged for a link. Only the folder of
+    temporary files is safe for that. So root keeps out of the runtime folder of a service without privileges.
+    In Kubernetes the prober keeps out of the folder that it shares with the agent.
     """
     given = environment.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     named = (given, "" if os.geteuid() else SYSTEM, environment.get("XDG_RUNTIME_DIR", ""))

@@ -35,7 +35,7 @@ class GatePolicy:
 
 
 CONFIGURED = GatePolicy()
-"""The terms where nothing is configured."""
+"""The terms without a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,11 @@ class Grounds:
     """The knowledge of the node, its source, and why it is not the daemon's.
 
     `verdict_at`: Unix seconds, 0 for no verdict. `probe` None: probing is off, or nothing can be probed.
-    `fail_on`: the healths with which no job may start, as the node is configured. `required`: the policy
+    `fail_on`: the healths with which no job may start, by the node's configuration. `required`: the policy
     requires a fresh probe, unless nothing can be probed here (`exempt`). `released`: the GPUs are released
-    and must not be read. `suppressed`: what an operator suppressed, and `orders` all
-    by which something keeps no job away. `base`: the health apart from all
-    findings, and `gpus`: every GPU of the node; None where these are not known. `host`:
-    the node's name, "" for a recording.
+    and must not be read. `suppressed`: findings that an operator suppressed. `orders`: all orders by which a
+    finding keeps no job away. `base`: the health apart from all findings, and `gpus`: every GPU of the node;
+    None where these are not known. `host`: the node's name, "" for a recording.
     """
 
     health: Health
@@ -68,14 +67,14 @@ class Grounds:
     host: str = ""
 
     def at_least(self, health: Health) -> "Grounds":
-        """The same, with no part of the node better than this."""
+        """Return the same grounds, with no part of the node better than this health."""
         base = None if self.base is None else max(self.base, health)
         return replace(self, health=max(self.health, health), base=base)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """When a job may start.
+    """The terms for the start of a job.
 
     `fail_on` always contains FAILED, None for the node's own; `max_age` of a probe in seconds, None for the
     daemon's own limit; `require`: no job starts without a fresh probe.
@@ -88,9 +87,9 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """The answer at `at`, Unix seconds, with the `fail_on` and the `grounds.probe` that were applied.
+    """The answer at `at`, Unix seconds, with the applied `fail_on` and `grounds.probe`.
 
-    For a job on some GPUs: `said`, the line but for its end, and `note`, its end; `gpus`, the numbers of the
+    For a job on some GPUs: `said`, the line without its end, and `note`, its end; `gpus`, the numbers of the
     GPUs that count, None where the whole node does; `left_aside`, the findings of other GPUs.
     """
 
@@ -106,7 +105,7 @@ class CheckAnswer:
 
     @property
     def may_start(self) -> bool:
-        """Whether a job may start."""
+        """Return whether a job may start."""
         return self.health not in self.fail_on
 
     @property
@@ -116,7 +115,7 @@ class CheckAnswer:
 
 
 def found(finding: Finding) -> CheckFinding:
-    """A finding as `check` prints it; one without an entry in a ledger has no `id` and no `stage`."""
+    """Return a finding as `check` prints it; without an entry in a ledger it has no `id` and no `stage`."""
     health, subject = HEALTH_NAMES[finding.health], finding.subject.levels()
     return CheckFinding(
         "", "", finding.rule, health, subject, finding.evidence, finding.action, finding.since,
@@ -134,7 +133,7 @@ def reported(one: NodeFinding) -> CheckFinding:
 
 
 def nothing(why: str, policy: GatePolicy = CONFIGURED) -> Grounds:
-    """Nothing is known of the node, and `why`."""
+    """Return grounds without any knowledge of the node, and `why`."""
     return Grounds(Health.UNKNOWN, "none", why, required=policy.required, fail_on=policy.fail_on)
 
 
@@ -154,14 +153,14 @@ def decide(grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
 
 
 def aged(probe: ProbeStatus | None, max_age: float | None) -> ProbeStatus | None:
-    """The probe, fresh or not by `max_age` seconds; None leaves it as the daemon judged it."""
+    """Return the probe, fresh or not by `max_age` seconds; None keeps the daemon's judgement."""
     if probe is None or max_age is None:
         return probe
     return replace(probe, fresh=probe.age_seconds is not None and probe.age_seconds <= max_age)
 
 
 def line(answer: CheckAnswer) -> str:
-    """The answer as one line, the worst finding first; at most LIMIT bytes, and those of a note."""
+    """Return the answer as one line, the worst finding first; at most LIMIT bytes, besides a note."""
     if answer.said:
         return f"{answer.said}{answer.note}"
     findings = [f for f in answer.grounds.findings if f.stage != SUPPRESSED]
@@ -193,7 +192,7 @@ def document(answer: CheckAnswer) -> dict[str, Any]:
 
 
 def _kept(grounds: Grounds) -> Iterator[str]:
-    """Orders of operators by which something keeps no job away."""
+    """Yield operators' orders by which a finding keeps no job away."""
     there = [one for one in grounds.suppressed if HEALTHS[one.health] is not Health.OK]
     if there:
         yield _suppressed(there[0], len(there) - 1)
@@ -219,7 +218,7 @@ def _more(answer: CheckAnswer, findings: list[CheckFinding], worst: CheckFinding
 
 
 def _order(orders: list[GateOrder]) -> str:
-    """The newest order by which something keeps no job away."""
+    """Return the newest order by which a finding keeps no job away."""
     one = max(orders, key=lambda order: order.at)
     verb = "accepted" if one.order == "accept" else "repaired"
     more = f" and {len(orders) - 1} more" if len(orders) > 1 else ""

@@ -48,7 +48,7 @@ RESERVE, RESERVE_PART = 0.5, 0.15
 DAEMON, DAEMON_PART = 5.0, 1 / 3
 """Seconds that the daemon may take to answer when a poll can follow, but at most this part of the time."""
 PROBE = 10.0
-"""Seconds that must be left to begin a probe: the first one of a node takes so long."""
+"""Seconds that must be left to begin a probe: the first probe of a node takes this long."""
 TIDY = 1.0
 """Seconds before the deadline at which a probe is killed, so that its outcome can still be printed."""
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class CheckRequest:
 class Attempt:
     """One check. `run` and `tidy` belong to a thread that may hang; `so_far` and `kill` to the main thread.
 
-    `settle_in` is called before anything more than the question to the daemon.
+    `settle_in` is called before any work beyond the question to the daemon.
     """
 
     def __init__(self, request: CheckRequest, settle_in: Callable[[], None]) -> None:
@@ -174,7 +174,7 @@ class Attempt:
         self.so_far: Callable[[], Grounds] = lambda: nothing("the configuration could not be read in time")
 
     def run(self) -> Grounds:
-        """Ask the daemon, poll and probe as far as needed; returns what is known at the end.
+        """Ask the daemon, poll and probe as far as needed; returns the knowledge at the end.
 
         Raises Unusable: the configuration, the recording or an overlay cannot be used.
         """
@@ -219,7 +219,7 @@ class Attempt:
         return self._node
 
     def _with_probe(self, grounds: Grounds, owner: str) -> Grounds:
-        """Add a probe for the owner, if the last one is old and the time suffices."""
+        """Add a probe for the owner, if the last probe is old and the time suffices."""
         if not self._is_old(grounds):
             return grounds
         # The daemon reads a probe of another process at its next turn only; jobs may be shorter than that.
@@ -255,7 +255,7 @@ class Attempt:
             self._node.stop()
 
     def kill(self) -> None:
-        """Kill what may hang, and wait for nothing."""
+        """Kill processes that may hang, without waiting."""
         if self._node is not None:
             self._node.kill()
 
@@ -276,7 +276,7 @@ class Work(Generic[T]):
         after()
 
     def outcome(self, seconds: float) -> T:
-        """Return the result of the work, or raise what it raised; TimeoutError after so many seconds."""
+        """Return the result of the work, or raise its error; TimeoutError after this number of seconds."""
         try:
             outcome = self._outcome.get(timeout=max(0.0, seconds))
         except queue.Empty:
@@ -286,7 +286,7 @@ class Work(Generic[T]):
         return outcome
 
     def ended(self, seconds: float) -> bool:
-        """Wait, and return whether all is done within so many seconds."""
+        """Wait, and return whether all is done within this number of seconds."""
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
@@ -294,7 +294,7 @@ class Work(Generic[T]):
 def _answer(
     request: CheckRequest, terms: Terms, job: JobGpus | None, *, as_json: bool, verbose: bool
 ) -> int:  # fmt: skip
-    """Print the answer; the exit code, with which the process ends at once, whatever still hangs."""
+    """Print the answer; return the exit code, with which the process ends at once, whatever still hangs."""
 
     def settle_in() -> None:
         gc.enable()
@@ -320,7 +320,7 @@ def _with(grounds: Grounds, why: str) -> Grounds:
 
 
 def _merged(grounds: Grounds, found_by_probe: "Iterable[Finding]") -> Grounds:
-    """Add what a probe has found; it replaces a finding with the same rule and subject."""
+    """Add the findings of a probe; each replaces a finding with the same rule and subject."""
     newer = tuple(found(finding) for finding in found_by_probe)
     again = {_key(one) for one in newer}
     others = (one for one in grounds.findings if _key(one) not in again)

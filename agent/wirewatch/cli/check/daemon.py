@@ -1,4 +1,4 @@
-"""Asking the daemon for its verdict: where it listens, the question, and its answer, read strictly.
+"""Ask the daemon for its verdict: its address, the question, and its answer, read strictly.
 
 `file_verdict` is the answer of `wirewatch check --cached` to the same document, for the file of the verdict.
 """
@@ -36,7 +36,7 @@ from wirewatch.documents.verdictfile import FilePart, FileVerdict
 from wirewatch.server.sockets import default_path, demo_path
 
 SYSTEM = "/run/wirewatch/wirewatch.sock"
-"""The socket of the system's daemon, which any user may ask; the default of a user is another one."""
+"""The socket of the system's daemon, which any user may ask; a user's default is another socket."""
 OK, VERDICTS, BUSY = 200, (200, 503), (408, 429)
 """HTTP statuses: of a verdict, and of a daemon at its limits. 503 is either, a verdict with a document."""
 AGAIN = 0.1
@@ -59,23 +59,23 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class DaemonAddress:
-    """The daemon's socket, "" for none, and the terms that are configured; `demo`: it is that of a demo."""
+    """The daemon's socket, "" for none, and the configured terms; `demo`: the socket is a demo's."""
 
     socket: str
     policy: GatePolicy = CONFIGURED
 
     @property
     def demo(self) -> bool:
-        """Whether a demo answers there, and no daemon that watches this node."""
+        """Return whether a demo answers there, and no daemon that watches this node."""
         return self.socket == demo_path()
 
 
 class BusyDaemon(Exception):
-    """The daemon is there and has no time for us now; the text says how it showed that."""
+    """The daemon is there and has no time for us now; the text gives the sign of it."""
 
 
 class WrongAnswer(Exception):
-    """The answer is not the expected document; the text says what is wrong with it."""
+    """The answer is not the expected document; the text names the fault."""
 
 
 class StaleAnswer(Exception):
@@ -97,16 +97,16 @@ def node_name() -> str:
 
 
 def driver_is_here() -> bool:
-    """Whether this machine has NVIDIA's driver, so that its own GPUs can be watched."""
+    """Return whether this machine has NVIDIA's driver, so that its own GPUs can be watched."""
     return any(os.path.exists(path) for path in _DRIVER)  # noqa: PTH110 - as below
 
 
 def daemon_address(given: str | None, config: Path | None, *, gate: bool = False) -> DaemonAddress:
-    """The socket that was given, the configured one, or the one where daemons listen by default.
+    """Return the given socket, the configured socket, or the default socket of daemons.
 
     Where no daemon listens there, it is the socket of this user's demo, if one runs. For a `gate`, which
-    nobody looks at, a machine with GPUs has no demo: no job starts by a demo's verdict.
-    Raises Unusable: the configuration cannot be read, or one of these keys has a wrong type.
+    nobody looks at, a machine with GPUs has no demo: no job starts by a demo's verdict. Raises Unusable: the
+    configuration cannot be read, or any of these keys has a wrong type.
     """
     if config is None:
         demo = not (gate and driver_is_here())
@@ -128,10 +128,10 @@ def daemon_address(given: str | None, config: Path | None, *, gate: bool = False
 
 
 def ask_daemon(path: str, deadline: float, hear: Callable[[str], None] = lambda _: None) -> Grounds | str:
-    """Ask what the daemon knows; returns why it gave no answer within `deadline` seconds.
+    """Ask the daemon for its knowledge; returns why it gave no answer within `deadline` seconds.
 
-    A daemon that is busy is asked again until then: what others take from it is no reason to know nothing.
-    `hear` gets each reason why there is no answer yet.
+    A busy daemon is asked again until then: load by other clients is no reason to know nothing. `hear` gets
+    each reason why there is no answer yet.
     """
     if not path:
         return "the configuration names no socket of a daemon"
@@ -154,7 +154,7 @@ def ask_daemon(path: str, deadline: float, hear: Callable[[str], None] = lambda 
 
 
 def _asked(path: str, deadline: float) -> Grounds:
-    """Raises BusyDaemon, and what `request` and `read_health` raise."""
+    """Ask once; raises BusyDaemon, and the errors of `request` and `read_health`."""
     try:
         status, body = request(path, "GET", "/health", None, deadline, known=True)
     except NoAnswer as error:
@@ -177,7 +177,7 @@ def read_health(body: bytes, now: float) -> Grounds:
 
 
 def read_status(body: bytes) -> StatusDocument:
-    """Return the node at a glance by the daemon's answer; raise WrongAnswer where it is none."""
+    """Return the node's status by the daemon's answer; raise WrongAnswer where it is none."""
     document: StatusDocument = _typed(
         StatusDocument, _of_schema(STATUS_SCHEMA, body), "the answer", -sys.float_info.max
     )
@@ -185,7 +185,7 @@ def read_status(body: bytes) -> StatusDocument:
 
 
 def grounds_of(health: HealthDocument, now: float) -> Grounds:
-    """Return what the document of `now`, Unix seconds, is worth.
+    """Return the grounds in the document of `now`, Unix seconds.
 
     Raises StaleAnswer where the daemon does not watch the node any more.
     """
@@ -213,7 +213,7 @@ def grounds_of(health: HealthDocument, now: float) -> Grounds:
 
 
 def file_verdict(health: HealthDocument, source: str, socket: str) -> FileVerdict:
-    """The answer to a document as of its own time; `socket`: where `check` would have asked."""
+    """Return the answer to a document as of its own time; `socket`: the one that `check` would have asked."""
     try:
         grounds = grounds_of(health, health.at)
     except StaleAnswer as error:
@@ -243,16 +243,16 @@ def _names(healths: frozenset[Health]) -> tuple[HealthName, ...]:
 
 
 def _fail_on(health: HealthDocument) -> frozenset[Health]:
-    """The healths with which no job may start: those of the list, and the node's own unless it is ready.
+    """Return the healths with which no job may start: the list's, and the node's own unless it is ready.
 
-    So the document gives the answer twice, and what the list has lost starts no job.
+    So the document gives the answer twice, and a health that the list has lost starts no job.
     """
     unready = () if health.job_ready else (health.health,)
     return frozenset(HEALTHS[name] for name in ("failed", *health.fail_on, *unready))
 
 
 def _released(grounds: Grounds, seconds: float) -> Grounds:
-    """A released node is not watched, and must not be: its GPUs are needed without any handle on them.
+    """Return the grounds of a released node, which must not be watched: its GPUs may have no handle open.
 
     It is UNKNOWN, and starts no job until the daemon itself says UNKNOWN, and that a job may start with that.
     """
@@ -273,13 +273,13 @@ def _toml(config: Path) -> dict[str, Any]:
 
 
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """A section; a wrong type is reported when the whole configuration is read."""
+    """Return a section; a wrong type is reported when the whole configuration is read."""
     value = data.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _default_socket(*, demo: bool) -> str:
-    """The first where a process listens: what a daemon has left behind hides no other, nor a demo."""
+    """Return the first socket with a listening process: a left socket hides no other, nor a demo."""
     places = [path for path in (default_path(), SYSTEM, demo_path() if demo else "") if path]
     there = [path for path in places if os.path.exists(path)]  # noqa: PTH110 - the name of a socket
     return next((path for path in there if len(there) == 1 or listens(path)), places[0])
@@ -324,7 +324,7 @@ def _typed(kind: Any, value: Any, name: str, least: float = 0.0) -> Any:
 
 
 def _record(kind: Any, value: Any, name: str, least: float) -> Any:
-    """The value as a dataclass; keys without a field are ignored, those of later versions may be missing."""
+    """Return the value as a dataclass; unknown keys are ignored, fields of later versions may be missing."""
     given = _plain(dict, value, name)
     there = [field for field in fields(kind) if field.name in given]
     for field in fields(kind):
@@ -342,7 +342,7 @@ def _plain(kind: Any, value: Any, name: str, least: float = 0.0) -> Any:
 
 
 def _number(value: Any, name: str, least: float) -> float:
-    """A finite number, `least` or above; every number of a verdict is seconds."""
+    """Return a finite number, `least` or above; every number of a verdict is seconds."""
     try:
         number = float(value) if type(value) in {int, float} else math.nan
     except OverflowError:

@@ -1,8 +1,8 @@
 """A verdict for a job that holds some GPUs of a node: its list of GPUs, and the findings that count for it.
 
-The unknown counts: a list that cannot be read means the whole node, and a finding without a known GPU is
-each job's. deploy/slurm/gate.sh reads lists by the same rules, and tests/node/cli/test_gate_of_gpus.py holds
-both to one table.
+Unknown parts count: an unreadable list means the whole node, and a finding without a known GPU is each job's.
+The script deploy/slurm/gate.sh reads lists by the same rules. tests/node/cli/test_gate_of_gpus.py holds both
+to one table.
 """
 
 import re
@@ -19,9 +19,10 @@ SEVERAL = frozenset(
         "straggler.pair", "topology.clique", "topology.island", "topology.nvlink_peer", "topology.pcie_path",
     }
 )  # fmt: skip
-"""Rules of what several GPUs share, of which the subject is only one: the whole node's, but with `others`."""
+"""Rules of parts that several GPUs share, of which the subject is only one. They are the whole node's, but
+with `others`."""
 SHOWN = 60
-"""Letters of a name at most, in words; a longer one is not said."""
+"""Most letters of a name in words; a longer name is left out."""
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,3}")
 _RANGE = re.compile(rf"({_NUMBER.pattern})-({_NUMBER.pattern})")
 _PART = re.compile(rf"({_NUMBER.pattern}):(?:{_NUMBER.pattern})")
@@ -36,7 +37,7 @@ Positions = frozenset[int]
 
 
 class UnreadList(Exception):
-    """Which GPUs a job holds cannot be said; the text has the reason."""
+    """The GPUs of a job are not known; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class JobGpus:
     """The GPUs that a job holds, as its scheduler lists them; None: only the node without its GPUs counts.
 
     `of`: how many GPUs of the node the scheduler counts, where it says so. Slurm numbers the lines of
-    gres.conf: with one left out, its numbers are of other GPUs.
+    gres.conf: with a line left out, its numbers are of other GPUs.
     """
 
     listed: str | None
@@ -62,7 +63,7 @@ class GpuVerdict:
 
 @dataclass(frozen=True, slots=True)
 class VerdictParts:
-    """A verdict by its parts: `node` is what is left without the findings of GPUs."""
+    """A verdict by its parts: `node` is the rest without the findings of GPUs."""
 
     node: Grounds
     gpus: tuple[GpuVerdict, ...]
@@ -89,7 +90,7 @@ def _part(gpu: NodeGpu, found: tuple[CheckFinding, ...], grounds: Grounds) -> Gp
 
 
 def owners(one: CheckFinding, gpus: Sequence[NodeGpu]) -> Positions:
-    """The GPUs that a finding is about; none where it is the node's, a card's, or its GPUs are not known."""
+    """Return the GPUs of a finding; none where it is the node's, a card's, or its GPUs are not known."""
     part = one.subject
     if "device" in part or not part.keys() & {"gpu", "uuid"} or (one.rule in SEVERAL and not one.others):
         return frozenset()
@@ -104,7 +105,7 @@ def _is(uuid: str, gpu: NodeGpu) -> bool:
 
 
 def answer_for(job: JobGpus, grounds: Grounds, terms: Terms, at: float) -> CheckAnswer:
-    """The answer for a job on these GPUs at `at`, Unix seconds; that of the whole node where it must be."""
+    """Return the answer for a job on these GPUs at `at`, Unix seconds; the whole node's where it must be."""
     made = parts(grounds)
     held = _held(job, made)
     if made is None or isinstance(held, str):
@@ -114,7 +115,7 @@ def answer_for(job: JobGpus, grounds: Grounds, terms: Terms, at: float) -> Check
 
 
 def _held(job: JobGpus, made: VerdictParts | None) -> Positions | str:
-    """The GPUs of the job, or why they cannot be said."""
+    """Return the GPUs of the job, or why they are not known."""
     if made is None:
         return "its GPUs are not known"
     if job.of is not None and job.of != len(made.gpus):
@@ -147,7 +148,7 @@ def _answer(
 
 
 def _aside(others: Sequence[GpuVerdict], job: JobGpus) -> str:
-    """The worst GPU that does not count, in words; nothing where all that do not are well."""
+    """Return the worst GPU that does not count, in words; nothing where all such GPUs are well."""
     sick = [one for one in others if one.health is not Health.OK]
     if not sick:
         return ""

@@ -62,7 +62,7 @@ PAUSE = 0.4
 
 
 class Poll:
-    """The collectors, each in a thread of its own, so that a hanging one hides no other.
+    """The collectors, each in a thread of its own, so that a hanging collector hides no other.
 
     A lock keeps NVML at one question at a time. `ledger` remembers faults; `recall` makes the component of
     the probe, and is None when probing is switched off.
@@ -97,7 +97,7 @@ class Poll:
         return NodeSnapshot(known, documents.findings(judged, at, host=self._host), running)
 
     def run(self, end: float) -> None:
-        """Poll all, then what has findings until these are confirmed or `end` (monotonic) is near."""
+        """Poll all, then collectors with findings until these are confirmed or `end` (monotonic) is near."""
         wanted: Sequence[AnyCollector] = self._collectors
         work = [] if self._recall is None else [self._recalled]
         for number in count(1):
@@ -123,7 +123,7 @@ class Poll:
         return after(component, Job(collector, self._hardware, self._expect).run(component.memory))
 
     def _recalled(self) -> Component:
-        """The component of the probe; an error makes it unknown and spoils nothing else."""
+        """Return the component of the probe; an error makes it unknown and spoils nothing else."""
         clock = self._hardware.clock
         try:
             return self._recall() if self._recall else Component(PROBE_NAME, ProbeMemory())
@@ -134,7 +134,7 @@ class Poll:
             return after(Component(PROBE_NAME, ProbeMemory()), Step(failed, 0.0, ProbeMemory(), (), (), None))
 
     def grounds(self, why: str) -> Grounds:
-        """The knowledge by now, at any time; a collector that has not ended is unknown."""
+        """Return the present knowledge, at any time; a collector that has not ended is unknown."""
         node, clock = self._board.node, self._hardware.clock
         state, waited = node.state, time.monotonic() - self._began
         for component in node.state.components.values():
@@ -155,7 +155,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class NodeSource:
-    """Where the node is read: this machine, configured as its daemon is, or a recording.
+    """The source of the node: this machine, configured as its daemon is, or a recording.
 
     `film`: the recording runs over and over in real time, and is not played to its end at once.
     """
@@ -208,7 +208,7 @@ class CheckedNode:
         self._prober = remote_prober(self._config, self._hardware)
 
     def poll(self, seen: Callable[[Poll], None] = lambda _: None) -> Poll:
-        """A poll that can begin. The daemon's files are only read, since it may still run."""
+        """Return a poll that can begin. The daemon's files are only read, since it may still run."""
         config, clock = self._config, self._hardware.clock
         boot, state = boot_id(self._hardware), self._state
         kept = (
@@ -231,7 +231,7 @@ class CheckedNode:
         return Poll(collectors, self._hardware, self._expect, policy, ledger, recalls)
 
     def _identified(self, sysfs: Sysfs) -> Machine:
-        """The machine as its files identify it; a play does not wait for those that hang."""
+        """Return the machine by its files; a play does not wait for files that hang."""
         if self._played is None:
             return identify_machine(sysfs)
         try:
@@ -244,7 +244,7 @@ class CheckedNode:
         self, ports: PlayedPorts, watching: Sequence[AnyCollector], ledger: Ledger,
         recalls: Callable[[], Component] | None, seen: Callable[[Poll], None],
     ) -> Poll:  # fmt: skip
-        """All that a daemon would run, over a recording that is played at once."""
+        """Return all that a daemon would run, over a recording that is played at once."""
         config, expect = self._config, self._expect
         probing = (
             [probe_collector(config.probe, config.policy.probe, expect, prober=self._prober)]
@@ -258,7 +258,7 @@ class CheckedNode:
         return polls[0]
 
     def _drift(self, troubles: Callable[[], Sequence[str]] = tuple) -> Sequence[AnyCollector]:
-        """The comparison with the baseline, if there is one; only a play learns one, and none is written."""
+        """Return the comparison with the baseline, if any; only a play learns a baseline, and writes none."""
         options = self._config.drift
         loaded = read_baseline(self._state.baseline) if self._state else LoadedBaseline(None)
         none = loaded == LoadedBaseline(None) and not options.baseline and self._played is None
@@ -273,14 +273,14 @@ class CheckedNode:
         return (drift_component(options, policy, DriftContext(keeps, given, troubles, foreign)),)
 
     def _told(self) -> Sequence[AnyCollector]:
-        """The result of pairs of nodes about this one, if there is any."""
+        """Return the result of pairs of nodes about this node, if there is any."""
         told = read_result(self._state.pairs) if self._state and self._config.pairs.enabled else NOTHING_HELD
         if told == NOTHING_HELD:
             return ()
         return (pairs_component(self._config.pairs, self._config.policy.pairs, told),)
 
     def _nics(self) -> Sequence[AnyCollector]:
-        """What the history has of probes of NICs, where they are switched on and there were any."""
+        """Return the history's results of probes of NICs, if these are switched on and there were any."""
         config, path = self._config, self._state.nics if self._state else None
         if not (config.probe.enabled and config.probe.nics.enabled and path and path.exists()):
             return ()
@@ -302,7 +302,7 @@ class CheckedNode:
         return probe_summary(component, self._hardware.clock.mono()), component.findings
 
     def probe(self, owner: str, end: float) -> ProbeResult:
-        """Probe for the owner of the GPUs until `end` (monotonic), and again to confirm what is found."""
+        """Probe for the owner of the GPUs until `end` (monotonic), and again to confirm findings."""
         self._in_real_time()
         config, wish = self._config, ProbeOverrides(owner=owner)
         # The clock of a play is not the machine's.
@@ -322,23 +322,23 @@ class CheckedNode:
         self._nvml.stop()
 
     def kill(self) -> None:
-        """Kill what may hang, and wait for nothing."""
+        """Kill processes that may hang, without waiting."""
         self._nvml.kill()
 
 
 HOLD = 300.0
 """Seconds for which a fault must have lasted: longer than every window of minutes in which a rule counts."""
 PACE = 5.0
-"""Seconds between two polls of a collector in a play, at least: no more polls for what plays for minutes."""
+"""Least seconds between two polls of a collector in a play: a play of minutes needs no more polls."""
 MOST = 3600.0
-"""Seconds after which no probe is waited for any more."""
+"""Seconds after which a play waits for no probe."""
 QUIET = {
     "wirewatch.hw.nvml": logging.CRITICAL, "wirewatch.jobs": logging.ERROR,
     "wirewatch.probe": logging.ERROR,
 }  # fmt: skip
-"""From which level on is logged: a lost GPU, each hint and each probe would be logged again and again."""
+"""The least level of the log: a lost GPU, each hint and each probe would be logged again and again."""
 PASSING = frozenset({SkipReason.SETTLING, SkipReason.BUDGET, SkipReason.LOCKED})
-"""Reasons for which no probe runs now, and one will run soon."""
+"""Reasons of a passing refusal: a probe will run soon."""
 
 
 @contextmanager
@@ -355,12 +355,12 @@ def quiet() -> Iterator[None]:
 
 
 class PlayedPoll(Poll):
-    """A recording in play, and what is known of it by now.
+    """A recording in play, and the present knowledge of it.
 
     Args:
-        collectors: the probe's component and that of the drift as well.
-        recall: reads the component of the probe from the history; None where none is kept.
-        seen: called each time that the counters of NVLink have been read.
+    collectors: the probe's component and that of the drift as well.
+    recall: reads the component of the probe from the history; None where none is kept.
+    seen: called each time that the counters of NVLink have been read.
     """
 
     def __init__(
@@ -396,12 +396,12 @@ class PlayedPoll(Poll):
         self._play.let_go()
 
     def grounds(self, why: str) -> Grounds:
-        """The knowledge by now; before the play has ended nothing is known to be well."""
+        """Return the present knowledge; before the play has ended nothing is known to be well."""
         known = super().grounds(f"{why}, played for {short_span(self._play.seconds())}")
         return known if self._ended else known.at_least(Health.UNKNOWN)
 
     def troubles(self) -> Sequence[str]:
-        """The rules of all findings but those of drift itself; while there are any, nothing is learned."""
+        """Return the rules of all findings except drift; while there are any, nothing is learned."""
         return troubles(self._board.node.verdict, DRIFT)
 
     def _turn(self, collector: AnyCollector) -> None:
@@ -429,7 +429,7 @@ class PlayedPoll(Poll):
         return not isinstance(memory, ProbeMemory) or lasted > MOST or self._is_probed(memory, collector)
 
     def _is_probed(self, memory: ProbeMemory, collector: AnyCollector) -> bool:
-        """Whether another probe would show nothing more, or none can run."""
+        """Return whether another probe would show nothing more, or none can run."""
         if collector.lane in self._stopped:
             return True
         if memory.refusal is not None and memory.refusal.reason not in PASSING:
@@ -449,13 +449,13 @@ class PlayedPoll(Poll):
 
 
 def polls_needed(collector: AnyCollector) -> int:
-    """How many polls must show a fault to confirm it."""
+    """Return the number of polls that must show a fault to confirm it."""
     confirm = getattr(collector.policy, "confirm", 1)
     return confirm if isinstance(confirm, int) else 1
 
 
 def lasting(collector: AnyCollector) -> float:
-    """Seconds for which the collector must be polled to confirm what has begun."""
+    """Return the seconds of polling that the collector needs to confirm a fault that has begun."""
     options = asdict(collector.options)
     # `link_detail_interval` counts where `link_detail` is not off.
     names = (n for n in options if n.endswith("interval") and options.get(n.removesuffix("_interval"), True))
@@ -470,7 +470,7 @@ def paced(collector: AnyCollector) -> float:
 
 
 def _unread(component: Component, at: float, waited: float) -> Component:
-    """A component without a result in time; that alone does not mean that the driver hangs."""
+    """Return a component without a result in time; that alone does not mean that the driver hangs."""
     late = f"no result within {waited:.1f} s, when the answer was due"
     finding = Finding(
         blind_rule(component.name), Health.UNKNOWN, Subject(), late,
@@ -481,7 +481,7 @@ def _unread(component: Component, at: float, waited: float) -> Component:
 
 
 def _state(config: Config, *, keep: bool) -> StateFolder | None:
-    """The state folder; None when it cannot be used, since a verdict does not need it."""
+    """Return the state folder; None when it cannot be used, since a verdict does not need it."""
     try:
         folder = state_directory(config.state.directory)
         if keep:

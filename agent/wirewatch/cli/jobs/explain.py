@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from wirewatch.documents.jobs import ExplainDocument, JobsDocument
 
 LOOK = 1.0
-"""Seconds for which threads are watched."""
+"""Seconds of watching threads."""
 ROOT = 0
 _MOST_PROCESSES = 64
-"""Processes of a job that are looked at."""
+"""Most processes of a job to look at."""
 _USER, _SYSTEM = 11, 12
 """Fields of /proc/PID/stat after the name in parentheses (proc_pid_stat(5)), in ticks."""
 
 
 def read_processes(evidence: JobEvidence) -> JobEvidence:
-    """The evidence with what this process may read of the job's processes; waits LOOK seconds."""
+    """Return the evidence with this process's view of the job's processes; waits LOOK seconds."""
     from wirewatch.jobs.explain.gather import with_settings, with_threads
 
     sysfs, pids = SystemSysfs(), evidence.pids[:_MOST_PROCESSES]
@@ -61,7 +61,7 @@ def settings_of(sysfs: Sysfs, pid: int) -> Mapping[str, str] | Absent:
 
 
 def ancestors(pid: int) -> Sequence[int]:
-    """The processes that started one, its parent first, without process 1 and what stands above it."""
+    """Return the ancestors of a process, its parent first, without process 1 and any above it."""
     sysfs, found = SystemSysfs(), [pid]
     while True:
         text = sysfs.read(f"/proc/{found[-1]}/stat")
@@ -110,13 +110,13 @@ def busiest(
 def selected(
     jobs: Sequence[JobEvidence], given: str | None, started_by: Callable[[int], Collection[int]] | None = None
 ) -> JobEvidence:
-    """The job that is meant; without a selector the only one there is.
+    """Return the selected job; without a selector the only job there is.
 
-    `started_by`: the processes that started one, None where that is not known. A process that is on no GPU,
-    such as torchrun, means the job that it started.
+    `started_by`: the ancestors of a process, None where they are not known. A process that is on no GPU, such
+    as torchrun, means the job that it started.
 
     Raises:
-        UsageError: none is, or several are, or the selector is not one.
+    UsageError: no job or several are meant, or the selector is invalid.
     """
     if given is None:
         return _only(jobs, "no job runs on this node's GPUs", f"{len(jobs)} jobs run here: name one of them")
@@ -148,7 +148,7 @@ def _only(found: Sequence[JobEvidence], none: str, several: str) -> JobEvidence:
 
 
 def _known(jobs: Sequence[JobEvidence]) -> str:
-    """The jobs that there are; those without the tap have no owner that is known."""
+    """Return the known jobs in words; jobs without the tap have no known owner."""
     return f"; known are {', '.join(one.name for one in jobs)}" if jobs else ""
 
 
@@ -212,7 +212,7 @@ def asked_jobs(socket: str | None, config: Path | None) -> "JobsDocument":
 
 
 def _explained(document: "JobsDocument", job: str | None) -> "ExplainDocument":
-    """The answer for the job that is meant, with what this command can read of its processes itself."""
+    """Return the answer for the selected job, with this command's own view of its processes."""
     from wirewatch.documents.jobs import explain as explained
     from wirewatch.jobs.explain.held import HeldAnswer
 

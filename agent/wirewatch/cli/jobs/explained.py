@@ -1,4 +1,4 @@
-"""The page of `wirewatch explain`: the answer in one line, and below it all that it stands on."""
+"""The page of `wirewatch explain`: the answer in one line, and below it all the evidence."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ SOURCES = {"replay": "a recording", "synthetic": "a recording that was changed"}
 
 @dataclass(frozen=True, slots=True)
 class PageLayout:
-    """Lines of at most so many characters, where no single word is longer."""
+    """Lines of at most `width` characters, where no single word is longer."""
 
     width: int
 
@@ -46,9 +46,9 @@ class PageLayout:
         return self.wrapped(text, " " * GAP, " " * 2 * GAP)
 
     def titled(self, title: str, rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
-        """A table with its title; the first `left` columns to the left, the others to the right.
+        """Yield a table with its title; the first `left` columns to the left, the others to the right.
 
-        One that is too wide goes on below, with its first column again.
+        A table that is too wide goes on below, with its first column again.
         """
         yield ""
         yield title
@@ -72,7 +72,7 @@ class PageLayout:
         yield part
 
     def wrapped(self, text: str, first: str, following: str) -> list[str]:
-        """A text in lines: what the first begins with, and what those after it do."""
+        """Return a text in lines, with `first` before the first line and `following` before the others."""
         return textwrap.wrap(
             text, self.width, initial_indent=first, subsequent_indent=following, break_long_words=False,
             break_on_hyphens=False,
@@ -80,7 +80,7 @@ class PageLayout:
 
 
 def page(document: ExplainDocument, width: int) -> list[str]:
-    """The lines of the page; the first one is the answer, however long."""
+    """Return the lines of the page; the first line is the answer, however long."""
     answer, evidence, layout = document.answer, document.evidence, PageLayout(width)
     cost = f", takes {percent(answer.cost)} of the time" if value_or(answer.cost, 0.0) else ""
     source = f"; of {SOURCES[document.source]}" if document.source in SOURCES else ""
@@ -119,7 +119,7 @@ def _about(evidence: JobEvidence) -> str:
 
 
 def _ledger(evidence: JobEvidence, layout: PageLayout) -> Iterator[str]:
-    """For each GPU how it spent the last minutes, and the last seconds."""
+    """Yield for each GPU the use of the last minutes, and of the last seconds."""
     ledger = evidence.ledger
     if isinstance(ledger, Absent):
         yield from ("", f"Where the time goes: {ledger.detail or ledger.why.value}")
@@ -229,7 +229,7 @@ def _said(evidence: JobEvidence, comm: CommunicatorTimes) -> Iterator[str]:
 
 
 def _remarks(job: RunningJob | Absent, layout: PageLayout) -> Iterator[str]:
-    """What the job's owner should know, and no fault of the node is."""
+    """Yield remarks for the job's owner that are no fault of the node."""
     remarks = () if isinstance(job, Absent) else job.remarks
     yield from ("", "Remarks") if remarks else ()
     for one in remarks:
@@ -259,7 +259,7 @@ def _of_peak(gpu: JobGpu) -> str:
 
 
 def _settings(read: Sequence[JobSettings], layout: PageLayout) -> Iterator[str]:
-    """Settings that slow, and those of all processes alike in short; which processes could not be read."""
+    """Yield slowing settings, common settings of all processes in short, and processes that were not read."""
     if not read:
         return
     yield ""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from wirewatch.jobs.tap.tapfile import Installed
 
 DEFAULT = "/run/wirewatch-jobs"
-"""Where the tap writes if nothing else is set in the job."""
+"""The tap's folder if nothing else is set in the job."""
 DRIVER = Path("/dev/nvidiactl")
-"""There is no process on a GPU without it."""
+"""The driver's file, without which no process is on a GPU."""
 
 
 @click.group(cls=CommandGroup)

@@ -83,7 +83,7 @@ def top(
 
 
 def _is_screen() -> bool:
-    """Whether the output can be live; says what is missing where it is a terminal."""
+    """Return whether the output can be live; a line says what a terminal lacks."""
     if not sys.stdout.isatty():
         return False
     if find_spec("textual") is None:
@@ -134,7 +134,7 @@ def asking(socket: str | None, config: Path | None) -> Look:
 
 
 def asked(path: str) -> "NodeSnapshot | str":
-    """What the daemon at this socket knows now, or why it gives no answer."""
+    """Return the daemon's present knowledge by this socket, or why it gives no answer."""
     from wirewatch.cli.orders import document_or_reason
     from wirewatch.documents.jobs import JOBS
     from wirewatch.documents.state import FINDINGS, STATE

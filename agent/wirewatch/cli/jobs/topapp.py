@@ -42,13 +42,13 @@ class HelpScreen(ModalScreen[None]):
 
 
 class TopApp(App[None]):
-    """GPUs, jobs, processes and findings of a node, looked at every so many seconds.
+    """GPUs, jobs, processes and findings of a node, looked at again and again.
 
     Args:
-        look: gives a snapshot, or why there is none; it may take seconds, and is called in a thread.
-        first: the first snapshot.
-        every: seconds between two looks.
-        read: what this machine says of the processes, after what it said before.
+    look: gives a snapshot, or why there is none; it may take seconds, and is called in a thread.
+    first: the first snapshot.
+    every: seconds between two looks.
+    read: this machine's facts about the processes, after its earlier facts.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -94,12 +94,12 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Draw what is known, and look again from now on."""
+        """Draw the present knowledge, and look again from now on."""
         self._draw()
         self.set_interval(self._every, self._begin)
 
     def on_resize(self) -> None:
-        """Lines are as wide as the terminal, whose size textual itself takes after this."""
+        """Draw again: lines are as wide as the terminal, whose size textual itself takes after this."""
         self.call_later(self._draw)
 
     def action_sort(self) -> None:
@@ -148,13 +148,13 @@ class TopApp(App[None]):
             self.run_worker(self._look_once, thread=True, exclusive=True, group="look")
 
     def _look_once(self) -> None:
-        """In a thread: one look, and its result to the loop."""
+        """Make one look in a thread, and pass its result to the loop."""
         found = self._look()
         host = self._host if isinstance(found, str) else self._read(self._host, found)
         self.call_from_thread(self._seen, found, host)
 
     def _seen(self, found: NodeSnapshot | str, host: HostProcesses) -> None:
-        """What a look gave; while there is nothing new, the last snapshot stays and its age is said."""
+        """Take the result of a look; without news the last snapshot stays and its age is shown."""
         if self._paused:
             return
         if isinstance(found, str):

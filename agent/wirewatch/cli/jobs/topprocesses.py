@@ -17,7 +17,7 @@ PLAYED = frozenset({"replay", "synthetic"})
 _STARTED = 19
 """Field of /proc/PID/stat after the name in parentheses (proc_pid_stat(5)): when it began."""
 _LONG = 1000
-"""Characters that are kept of a command."""
+"""Most characters of a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class HostProcesses:
     unread: Mapping[int, Absent] = field(default_factory=dict)
 
     def after(self, sysfs: Sysfs, pids: Iterable[int]) -> "HostProcesses":
-        """Read what /proc says of these processes now."""
+        """Return /proc's facts about these processes now."""
         read = {pid: _process(sysfs, pid, self.known.get(pid)) for pid in pids}
         return HostProcesses(
             {pid: one for pid, one in read.items() if not isinstance(one, Absent)},

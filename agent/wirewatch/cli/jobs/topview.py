@@ -18,9 +18,9 @@ WIDTH = 80
 LEAST_WIDTH = 60
 SENT, RECEIVED = "wirewatch_nvlink_transmit_bytes_total", "wirewatch_nvlink_receive_bytes_total"
 SORTS = ("gpu", "utilisation", "nvlink", "waiting", "findings")
-"""By what GPUs can be sorted; the first is the order of their numbers."""
+"""Sort orders of GPUs; the first is the order of their numbers."""
 ORDERS = ("gpu", "memory", "cpu", "user")
-"""By what processes can be sorted."""
+"""Sort orders of processes."""
 HELP = (
     ("Keys", ""),
     ("q", "end"),
@@ -57,7 +57,7 @@ class LinkRates:
     rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def after(self, state: StateDocument) -> "LinkRates":
-        """The rates once this state is known; the same ones while the counters were not read again."""
+        """Return the rates after this state; the same rates while the counters were not read again."""
         collector = next((one for one in state.collectors if one.collector == "nvlink"), None)
         if collector is None or not collector.success:
             return LinkRates()
@@ -111,14 +111,14 @@ class ProcessLine:
 
 @dataclass(frozen=True, slots=True)
 class TopChoice:
-    """How somebody wants to see it: the order of GPUs and of processes, and the words of a filter."""
+    """A viewer's choice: the order of GPUs and of processes, and the words of a filter."""
 
     sort: str = SORTS[0]
     order: str = ORDERS[0]
     wanted: str = ""
 
     def has(self, **fields: str) -> bool:
-        """Tell whether all words of the filter are in these fields: `gpu` and `pid` as a whole."""
+        """Return whether all words of the filter are in these fields: `gpu` and `pid` as a whole."""
         return all(self._in(word.casefold(), fields) for word in self.wanted.split())
 
     def _in(self, word: str, fields: Mapping[str, str]) -> bool:
@@ -130,7 +130,7 @@ class TopChoice:
 
 @dataclass(frozen=True, slots=True)
 class TopLine:
-    """A line of text, and how it is meant: `head`, `ok`, `degraded`, `unknown`, `failed`, or `quiet`."""
+    """A line of text, and its tone: `head`, `ok`, `degraded`, `unknown`, `failed`, or `quiet`."""
 
     text: str
     tone: str = "ok"
@@ -138,7 +138,7 @@ class TopLine:
 
 @dataclass(frozen=True, slots=True)
 class TopView:
-    """The lines of the screen, each at most as wide as was asked."""
+    """The lines of the screen, each at most as wide as asked."""
 
     title: TopLine
     gpus: tuple[TopLine, ...]
@@ -159,7 +159,7 @@ def view(
     snapshot: NodeSnapshot, rates: LinkRates, width: int = WIDTH, choice: TopChoice = CHOSEN,
     host: HostProcesses = NO_PROCESSES,
 ) -> TopView:  # fmt: skip
-    """The screen for a snapshot. Texts of others are made printable, and lines cut at the width.
+    """Return the screen for a snapshot. Texts of others are made printable, and lines cut at the width.
 
     A filter leaves processes, and the GPUs and jobs that it names or that have such a process.
     """
@@ -257,7 +257,7 @@ class _Samples:
         return next((value for own, value in series if labels.items() <= own.items()), None)
 
     def links(self, uuid: str) -> str:
-        """Active links of those that there should be."""
+        """Return the active and the expected number of links."""
         up = self.value("nvlink_links", uuid, state="active")
         due = self.value("nvlink_links_expected", uuid)
         if up is None:
@@ -278,7 +278,7 @@ def _of_job(line: GpuLine, uuid: str, jobs: Sequence[ExplainedJob]) -> GpuLine:
 
 
 def _got(evidence: JobEvidence) -> tuple[float | None, float | None, str]:
-    """Got and expected bytes per second of the operation that takes most time, and which one it is."""
+    """Return got and expected bytes per second of the operation that takes most time, and its name."""
     rows = timed_rows(evidence.job)
     row = next((one for one in rows if not isinstance(one.busbw, Absent)), None)
     if row is None:
@@ -375,7 +375,7 @@ def _processes(
 
 
 def _unread(snapshot: NodeSnapshot, host: HostProcesses) -> str:
-    """Why users, CPU and commands are not known of some processes; empty where they are of all."""
+    """Return why users, CPU and commands of some processes are not known; empty where all are."""
     if snapshot.state.source in PLAYED and not host.known:
         some = any(gpu.pids for job in snapshot.jobs.jobs for gpu in job.evidence.gpus)
         return "users, CPU and commands are not in a recording" if some else ""
@@ -397,7 +397,7 @@ def _findings(document: FindingsDocument, width: int) -> Iterator[TopLine]:
 def _table(
     rows: Sequence[Sequence[str]], tones: Sequence[str], width: int, left: Sequence[int]
 ) -> Iterator[TopLine]:
-    """Rows whose columns are aligned, to the left where `left` says so; each line is cut at the width."""
+    """Return rows with aligned columns, to the left where `left` says so; each line is cut at the width."""
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     for row, tone in zip(rows, tones, strict=True):
         cells = (

@@ -70,7 +70,7 @@ __all__ = ["COLLECTOR", "CheckState", "GpudirectCheck", "read_checks"]
 
 
 def read_checks(hardware: Hardware) -> tuple[GpudirectCheck, ...] | Absent:
-    """The answer to each question now, of all NICs; Absent when GPUs or RDMA devices cannot be listed."""
+    """Return all NICs' answers to each question now; Absent when GPUs or RDMA devices cannot be listed."""
     memory = GpudirectMemory()
     reading = read(hardware, memory, GpudirectOptions())
     if isinstance(reading, Absent):

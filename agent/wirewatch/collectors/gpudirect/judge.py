@@ -1,4 +1,4 @@
-"""Judging GPUDirect RDMA: each check passes, fails or is unknown; what fails for long enough is a finding."""
+"""Judge GPUDirect RDMA: each check passes, fails or is unknown; a lasting failure is a finding."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from wirewatch.core.types import Absent, Expect, Finding, Health, Ok, Subject, W
 from wirewatch.nccl.settings import GDR_LEVEL, IB_OFF, TOPOLOGY, NcclConf, gdr_level
 
 MISSING = Rule("gpudirect.missing", CONFIRMED, "GPUDirectLost")
-"""No NIC or no GPU where there should be."""
+"""No NIC or no GPU where some are expected."""
 ACTIONS = {
     "rdma_stack": "load ib_uverbs, or install the RDMA packages",
     "peer_memory": "load nvidia_peermem, or use the driver's open kernel module on Linux 5.12 or newer",
@@ -40,7 +40,7 @@ class CheckState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GpudirectCheck:
-    """A check: `evidence` says why it did not pass, `needs` names the privilege that a full look takes."""
+    """A check: `evidence` says why it did not pass, `needs` names the privilege for a full reading."""
 
     name: str
     state: CheckState
@@ -49,7 +49,7 @@ class GpudirectCheck:
 
 
 _NEEDED = frozenset({"rdma_stack", "peer_memory"})
-"""Without these there is no GPUDirect RDMA at all; the others make it slow."""
+"""Checks without which there is no GPUDirect RDMA at all; the others make it slow."""
 _DMA_BUF_KERNEL = (5, 12)
 """First kernel whose RDMA core takes dma-buf memory."""
 _TRANSLATING = ("DMA", "DMA-FQ")
@@ -66,7 +66,7 @@ RULES = (
 def judge(
     memory: GpudirectMemory, ok: Ok[GpudirectReading], policy: GpudirectPolicy, expect: Expect
 ) -> tuple[GpudirectMemory, tuple[Finding, ...]]:
-    """Return the memory, and what has failed for long enough; nothing where there is no GPU or no NIC."""
+    """Return the memory, and the lasting failures; nothing where there is no GPU or no NIC."""
     reading = ok.value
     if not reading.gpus or not reading.nics:
         return _missing(memory, policy, expect)
@@ -85,7 +85,7 @@ def judge(
 
 
 def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> AcsBits:
-    """The known state of each bridge; one that cannot be read now is as it was."""
+    """Return the known state of each bridge; an unreadable bridge keeps its last state."""
     return {
         bridge: memory.acs.get(bridge, bits) if isinstance(bits, Absent) else bits
         for bridge, bits in reading.acs.items()
@@ -93,7 +93,7 @@ def known_acs(memory: GpudirectMemory, reading: GpudirectReading) -> AcsBits:
 
 
 def checks(reading: GpudirectReading, acs: AcsBits) -> Iterator[GpudirectCheck]:
-    """All that apply here; a machine that hides its PCI bridges, as a virtual one, has no checks of them."""
+    """Yield all checks that apply here; a machine that hides its PCI bridges has no checks of them."""
     yield _stack(reading.software)
     yield _peer_memory(reading.software)
     yield _conf(reading)
@@ -228,7 +228,7 @@ def _conf(reading: GpudirectReading) -> GpudirectCheck:
 
 
 def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
-    """Find the settings of this host that take something from every job on it."""
+    """Find the settings of this host that cost every job on it something."""
     if conf.settings.get(IB_OFF, "0") not in {"", "0"}:
         yield f"{IB_OFF}={conf.settings[IB_OFF]} switches InfiniBand and RoCE off"
     if reading.software.topology_file is False:
@@ -249,11 +249,11 @@ def _settings(conf: NcclConf, reading: GpudirectReading) -> Iterator[str]:
 
 
 def _known(name: str, wrong: str) -> GpudirectCheck:
-    """A check that is made: FAILED where something is wrong."""
+    """Return the result of a check that was made: FAILED where something is wrong."""
     return GpudirectCheck(name, CheckState.FAILED if wrong else CheckState.PASSED, wrong)
 
 
 def _unknown(name: str, why: Absent, evidence: str, privilege: str = "root") -> GpudirectCheck:
-    """The check cannot be made; a privilege is named only where the permission was denied."""
+    """Return the result of an impossible check; a privilege is named only where the permission was denied."""
     needs = privilege if why.why is Why.DENIED else "none"
     return GpudirectCheck(name, CheckState.UNKNOWN, evidence, needs)

@@ -1,4 +1,4 @@
-"""Reading what GPUDirect RDMA needs: PCI places, redirecting bridges, IOMMU, drivers, NCCL's settings."""
+"""Read what GPUDirect RDMA needs: PCI places, redirecting bridges, IOMMU, drivers, NCCL's settings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ AcsBits = Mapping[str, tuple[str, ...] | Absent]
 
 @dataclass(frozen=True, slots=True)
 class RdmaSoftware:
-    """Drivers and settings; `peermem` names the module that is loaded, empty for none."""
+    """Drivers and settings; `peermem` names the loaded module, empty for none."""
 
     peermem: str | Absent
     module: str | Absent
@@ -57,7 +57,7 @@ class RdmaSoftware:
 
 @dataclass(frozen=True, slots=True)
 class GpudirectReading:
-    """GPUs, NICs, what lies between, the software; `iommu`: type of the group by address, if any."""
+    """GPUs, NICs, the paths between, the software; `iommu`: type of the group by address, if any."""
 
     gpus: tuple[tuple[Gpu, Place | Absent], ...]
     nics: Mapping[str, Place | Absent]
@@ -144,7 +144,7 @@ def read(hardware: Hardware, memory: GpudirectMemory, options: GpudirectOptions)
 
 
 def _known(place: Place | Absent, last: Place | None) -> Place | Absent:
-    """A place that cannot be read is where it was: cards do not move while the machine is up."""
+    """Return a place; an unreadable place is as before: cards do not move while the machine is up."""
     return last if is_lost(place) and last is not None else place
 
 
@@ -187,7 +187,7 @@ def _software(sysfs: Sysfs) -> RdmaSoftware:
 
 
 def _verbs(names: Sequence[str] | Absent) -> bool | Absent:
-    """Whether there is a device for user programs; the version alone stands there without one."""
+    """Return whether there is a device for user programs; the version alone exists without a device too."""
     if isinstance(names, Absent):
         return False if names.why is Why.MISSING else names
     return any(name.startswith("uverbs") for name in names)
@@ -218,7 +218,7 @@ def _conf(sysfs: Sysfs) -> NcclConf | Absent:
 
 
 def _topology_file(sysfs: Sysfs, conf: NcclConf | Absent) -> bool | Absent:
-    """Whether the topology file that the settings name is there; so it is where they name none."""
+    """Return whether the topology file in the settings exists; true where they name none."""
     if isinstance(conf, Absent):
         return conf
     path = conf.settings.get(TOPOLOGY, "")

@@ -1,4 +1,4 @@
-"""InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, outages, and where missing cards are."""
+"""InfiniBand, RoCE and EFA ports: state, rate, bytes, errors, outages, and places of missing cards."""
 
 from collections.abc import Iterable, Iterator
 
@@ -117,7 +117,7 @@ def facts(reading: InfinibandReading, memory: InfinibandMemory) -> InfinibandFac
 
 
 def observed(reading: InfinibandReading, memory: InfinibandMemory) -> Observed:
-    """The ports that were read, the places of their cards, and devices that need not be here."""
+    """Return the ports that were read, the places of their cards, and devices that need not be here."""
     ports = (Subject(device=name, port=port) for name, port in reading.ports)
     places = (card.pci for card in reading.identities.values() if card.pci)
     others = (Subject(device=one) for one in (*places, *memory.forgotten))

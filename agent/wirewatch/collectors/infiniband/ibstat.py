@@ -57,7 +57,7 @@ def _differences(parsed: Ibstat, output: Output, reading: InfinibandReading) -> 
 
 
 def _unlisted(parsed: Ibstat, output: Output, reading: InfinibandReading) -> Iterator[tuple[PortKey, str]]:
-    """Devices that ibstat should list and does not; where it lists none, that is one trouble of its own."""
+    """Return devices that ibstat should list and does not; where it lists none, that is a single fault."""
     should = [name for name in reading.devices if reading.identities[name].model.startswith(_LISTED)]
     said = f": {output.err.strip().splitlines()[-1]}" if output.err.strip() else ""
     if should and not parsed.devices:

@@ -1,4 +1,4 @@
-"""Judging RDMA ports: what is expected of each, what is wrong with it, and which devices have gone."""
+"""Judge RDMA ports: the expected state of each, its faults, and missing devices."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -84,7 +84,7 @@ RULES = (
 def judge(
     memory: InfinibandMemory, ok: Ok[InfinibandReading], policy: InfinibandPolicy, expect: Expect
 ) -> tuple[InfinibandMemory, tuple[Finding, ...]]:
-    """Judge all ports: the memory of ports and devices, and all that is wrong now."""
+    """Judge all ports: return the memory of ports and devices, and all findings of now."""
     reading = ok.value
     rates = _usual_rates(memory, reading)
     ports = _same_ports(memory, reading)
@@ -116,7 +116,7 @@ def judge(
 
 
 def keep(memory: InfinibandMemory) -> LastingFabric:
-    """All cards, and the ports that were active or were accepted as they are."""
+    """Return all cards, and the ports that were active or were accepted as they are."""
     cards = {n: LastingCard(i.pci, i.guid, i.model, i.board) for n, i in memory.identities.items() if i.pci}
     known = ((key, one) for key, one in sorted(memory.ports.items()) if one.best or one.accepted)
     ports = (LastingPort(*key, one.best, one.lanes, one.accepted) for key, one in known if key[0] in cards)
@@ -124,7 +124,7 @@ def keep(memory: InfinibandMemory) -> LastingFabric:
 
 
 def recall(kept: LastingFabric) -> InfinibandMemory:
-    """A memory that misses cards which are not there and ports which are not active."""
+    """Return a memory that misses absent cards and inactive ports."""
     ports = {
         (one.device, one.port): PortMemory(
             NOT_READ,
@@ -150,7 +150,7 @@ def recall(kept: LastingFabric) -> InfinibandMemory:
 
 
 def forget(memory: InfinibandMemory) -> InfinibandMemory:
-    """The memory without cards that are gone, and with each port as it is now."""
+    """Return the memory without missing cards, and with each port as it is now."""
     gone = {f.removeprefix("gone:") for f in memory.streaks if f.startswith("gone:")}
     ports = {
         key: replace(
@@ -176,11 +176,11 @@ def error_limit(policy: InfinibandPolicy, kind: str) -> ErrorLimit | None:
 
 
 def _same_ports(memory: InfinibandMemory, reading: InfinibandReading) -> dict[PortKey, PortMemory]:
-    """The memories of ports that are still the same, by their names of now.
+    """Return the memories of ports that are still the same, by their present names.
 
-    A device with another name keeps its past; a name with another card behind it has none. A device without
-    a place on PCI, which a command made, is forgotten when it goes. A card that comes back from a pod is as
-    the pod left it.
+    A device with another name keeps its past; a name with another card behind it has none. A device without a
+    place on PCI, which a command made, is forgotten when it goes. A card that comes back from a pod is in the
+    state that the pod left.
     """
     ports = {}
     for (name, port), known in memory.ports.items():
@@ -239,14 +239,14 @@ def _remember(
 
 
 def _filled(port: PortReading, before: PortReading) -> PortReading:
-    """The port for judging; whether its network device was asked followed from what may be lost now."""
+    """Return the port for judging; `carrier` is kept where the reason to ask for it may be lost now."""
     known = filled(port, before, "state", "physical", "layer", "rate", "carrier")
     asked = not is_lost(port.physical) and not is_lost(port.layer)
     return known if asked else replace(known, carrier=before.carrier)
 
 
 def _unlisted_port(known: PortMemory, card: RdmaIdentity | None) -> PortMemory:
-    """A port that is not there any more while its card is; one that is away with its card stays as it was."""
+    """Return a port that is missing while its card is here; a port away with its card stays as it was."""
     if card is None or not known.was_active:
         return known
     streak = known.streaks.get("down", Streak()).see(present=True, sure=card.lost is None)
@@ -257,10 +257,9 @@ def _flapping(
     new: PortMemory, known: PortMemory, policy: InfinibandPolicy, mono: float, *, active: bool, sure: bool,
     excused: bool,
 ) -> PortMemory:  # fmt: skip
-    """The port with one more outage if one is over, unless it was `excused`.
+    """Return the port with one more outage if an outage is over, unless it was `excused`.
 
-    An outage lies between two polls with an active port: it was down in a poll, or only its counter says
-    that it was.
+    An outage lies between two polls with an active port: a poll saw it down, or only its counter shows it.
     """
     outages = tuple(one for one in known.outages if mono - one.end < policy.flap_window)
     down_since, flapped = known.down_since, known.flapped
@@ -275,7 +274,7 @@ def _flapping(
 
 
 def _went_down(before: PortMemory, now: PortMemory) -> bool:
-    """Tell whether its counter says that the wire went down since it was last read."""
+    """Return whether its counter shows that the wire went down since the last reading."""
     old, new = before.windows.get("link_downed"), now.windows.get("link_downed")
     return bool(old and new and old.last is not None and delta(old.last, new.last or 0))
 
@@ -310,7 +309,7 @@ def _slow(port: PortMemory, policy: InfinibandPolicy) -> tuple[Rate, float] | No
 
 
 def _narrow(link: PciLink) -> str:
-    """Say in what the card's PCIe link is below what both its ends can, empty for nothing."""
+    """Return how the card's PCIe link is below the most of both its ends, in words; empty for nothing."""
     pairs = (
         ("PCIe generation ", link.generation, link.generation_max, ""),
         ("", link.width, link.width_max, " lanes"),
@@ -323,7 +322,7 @@ def _narrow(link: PciLink) -> str:
 
 
 def _active_ports(reading: InfinibandReading, ports: Mapping[PortKey, PortMemory]) -> int:
-    """Ports that are active, and those of cards that are elsewhere on purpose."""
+    """Return the number of active ports, including ports of cards that are elsewhere on purpose."""
     active = sum(ports[key].last.is_active for key in reading.ports)
     away = {name for name, where in reading.missing.items() if where.away}
     lent = sum(key[0] in away and port.last.is_active for key, port in ports.items())
@@ -331,14 +330,14 @@ def _active_ports(reading: InfinibandReading, ports: Mapping[PortKey, PortMemory
 
 
 def _settled(reading: InfinibandReading, ports: Mapping[PortKey, PortMemory], expect: Expect) -> bool:
-    """Tell whether as many ports are active as the operator expects, so that no other is missed."""
+    """Return whether as many ports are active as the operator expects, so that no other is missed."""
     return expect.rdma_ports is not None and _active_ports(reading, ports) >= expect.rdma_ports
 
 
 def _device_streaks(
     memory: InfinibandMemory, reading: InfinibandReading, ports: Mapping[PortKey, PortMemory], expect: Expect
 ) -> dict[str, Streak]:
-    """Faults of devices and of the node that show now, with the polls in a row for which they were seen."""
+    """Return present faults of devices and of the node, with the polls in a row that saw them."""
     settled = _settled(reading, ports, expect)
     missing = {f"gone:{name}": where.away for name, where in reading.missing.items()}
     sure = {
@@ -430,7 +429,7 @@ def _devices(
 def _down(
     key: PortKey, port: PortMemory, policy: InfinibandPolicy, reading: InfinibandReading
 ) -> Iterator[Finding]:
-    """Say why a port is not active as it should be, or not always."""
+    """Return why a port is not active as it should be, or not always."""
     subject = Subject(device=key[0], port=key[1])
     action = siblings.DOWN_ACTIONS.get(value_or(port.last.physical, ""), siblings.DOWN_ACTION)
     if "down" in port.streaks:
@@ -461,7 +460,7 @@ def _down(
 def _rate(
     key: PortKey, port: PortMemory, policy: InfinibandPolicy, compared: siblings.Beside
 ) -> Iterator[Finding]:
-    """Say why a port is slower than it can be, and how sure that is."""
+    """Return why a port is slower than it can be, and how sure that is."""
     subject, at = Subject(device=key[0], port=key[1]), f"active at {port.last.rate}"
     beside, others = compared.get(key, (Health.DEGRADED, ""))
     health = max(Health.DEGRADED, beside)
@@ -493,7 +492,7 @@ def _errors(subject: Subject, port: PortMemory, policy: InfinibandPolicy) -> Ite
 
 
 def _unread(key: PortKey, reading: InfinibandReading, *, down: bool) -> Iterator[Finding]:
-    """One blind finding for all of a port that should be there and could not be read."""
+    """Return a blind finding for all unreadable values of an expected port."""
     port = reading.ports.get(key)
     subject = Subject(device=key[0], port=key[1])
     if port is None:

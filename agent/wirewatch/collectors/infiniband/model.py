@@ -1,8 +1,8 @@
-"""RDMA ports as values: options, policy, counters, a reading, and what a poll leaves for the next.
+"""RDMA ports as values: options, policy, counters, a reading, and the memory between polls.
 
-Sources of the counters: the kernel's ABI document sysfs-class-infiniband and drivers/infiniband/core/sysfs.c
-(widths of the classic counters, which stop at their highest value), mlx5's and EFA's hw_counters; limits as
-NVSentinel's nic-health-monitor and EKS' node monitoring agent have them.
+Sources of the counters: the kernel's ABI document sysfs-class-infiniband, and mlx5's and EFA's hw_counters.
+The widths of the classic counters, which stop at their highest value: drivers/infiniband/core/sysfs.c.
+Sources of the limits: NVSentinel's nic-health-monitor and EKS' node monitoring agent.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class PortCounter:
     limit: ErrorLimit | None = None
 
     def saturated(self, value: int) -> bool:
-        """Whether it stands at its ceiling; firmware that counts further is past it and counts on."""
+        """Return whether it stands at its ceiling; firmware that counts further is past it and counts on."""
         return bool(self.bits) and value == (1 << self.bits) - 1
 
 
@@ -79,7 +79,7 @@ ERRORS: Mapping[str, PortCounter] = {
     ),
     "efa_retransmits": PortCounter("hw_counters/retrans_pkts", 0, ErrorLimit(60000, 60.0)),
 }
-"""Faults of a wire or of who sits at its ends."""
+"""Faults of a wire or of either end."""
 CONGESTION: Mapping[str, str] = {
     "wait": "counters/port_xmit_wait",
     "ecn_marked": "hw_counters/np_ecn_marked_roce_packets",
@@ -92,7 +92,7 @@ CONGESTION: Mapping[str, str] = {
 WORDS = ("counters/port_xmit_data", "counters/port_rcv_data")
 """Data sent and received in words of 4 bytes."""
 EFA_BYTES = ("hw_counters/tx_bytes", "hw_counters/rx_bytes")
-"""The same in bytes, where a device has no classic counters."""
+"""Data sent and received in bytes, where a device has no classic counters."""
 KNOWN = frozenset(
     {*WORDS, *EFA_BYTES, *CONGESTION.values(), LINK_DOWNED.path, *(c.path for c in ERRORS.values())}
 )
@@ -128,7 +128,7 @@ class InfinibandPolicy(Strict):
 
 @dataclass(frozen=True, slots=True)
 class RdmaIdentity:
-    """Lasting facts of a device, "" where sysfs has none; `lost`: why a part is as it was before."""
+    """Lasting facts of a device, "" where sysfs has none; `lost`: why a part is from an earlier reading."""
 
     pci: str
     numa: str
@@ -138,13 +138,13 @@ class RdmaIdentity:
     guid: str
     netdevs: tuple[str, ...]
     ports: Mapping[str, tuple[str, ...]]
-    """Ports, and which of the counters that we know each has."""
+    """Ports, each with the known counters that it has."""
     lost: Absent | None = None
     beside_gpu: bool | None = False
     """True if it shares a PCIe switch with a GPU, and so carries the traffic of GPUs; None: not shown."""
 
     def same_card(self, other: "RdmaIdentity") -> bool:
-        """Whether both are one card in one place: another card, or another function, starts again."""
+        """Return whether both are one card in one place: another card, or another function, starts again."""
         return (self.guid, self.pci, self.board) == (other.guid, other.pci, other.board)
 
 
@@ -174,7 +174,7 @@ PortKey = tuple[str, str]
 DISABLED, TRAINING, SWEPT = "disabled", frozenset({"training", "recovery"}), frozenset({"init", "armed"})
 """States of a port, physical and logical, as core.rdma names them."""
 NO_CARRIER = "0"
-"""A network device that is switched on and has no signal; one that is switched off refuses to say."""
+"""A network device that is switched on and has no signal; a device that is switched off gives no answer."""
 _NOTHING = Rate(0.0, 0, "")
 BOOT_GRACE = 300.0
 """Seconds after a boot for which cards and ports may take as long as they need."""
@@ -182,7 +182,7 @@ BOOT_GRACE = 300.0
 
 @dataclass(frozen=True, slots=True)
 class PortReading:
-    """One port now; `carrier`: what the network device of a disabled Ethernet port shows, None: not asked."""
+    """One port now; `carrier`: the signal of a disabled Ethernet port's network device, None: not asked."""
 
     state: str | Absent
     physical: str | Absent
@@ -194,12 +194,12 @@ class PortReading:
 
     @property
     def is_active(self) -> bool:
-        """Tell whether the port is active, by its subnet manager or its other end."""
+        """Return whether the port is active, by its subnet manager or its other end."""
         return self.state in ACTIVE
 
     @property
     def running(self) -> Rate:
-        """The rate of a port that is active, nothing of any other."""
+        """Return the rate of an active port, a rate of 0 for any other."""
         return _NOTHING if isinstance(self.rate, Absent) or not self.is_active else self.rate
 
     @property
@@ -214,7 +214,7 @@ class PortReading:
 
     @property
     def coming_up(self) -> bool:
-        """Trained or training, and not yet made active by the subnet manager."""
+        """Return whether it is trained or training, and not yet made active by the subnet manager."""
         trains = self.state == "down" and self.physical in TRAINING
         return trains or (self.state in SWEPT and self.physical == "link_up")
 
@@ -231,12 +231,12 @@ class CounterRefusal:
 class InfinibandReading:
     """One reading of all ports.
 
-    `identities` and `strays` are read now and then and hold meanwhile; `looked` is when that was, in
-    monotonic seconds. `gone`: cards that were known and are not listed, by name, or by PCI address where
-    another has the name, and `missing`: why. `names`: what each card that was known is called now.
-    `strays`: network cards that no RDMA device claims, and where they are. `ibstat` None: not its turn.
-    `gpus`: the places of all GPUs, also of those that no driver has. `bare`: what says that some of them lack
-    a card. `starting`: the machine was started within BOOT_GRACE.
+    `identities` and `strays` are read now and then and hold meanwhile; `looked`: the time of that, in
+    monotonic seconds. `gone`: known cards that are not listed, by name, or by PCI address where another card
+    has the name. `missing`: the reason for each. `names`: the present name of each known card. `strays`:
+    places of network cards that no RDMA device claims. `ibstat` None: not its turn. `gpus`: the places of all
+    GPUs, also of GPUs without a driver. `bare`: evidence that some of them lack a card. `starting`: the
+    machine was started within BOOT_GRACE.
     """
 
     devices: tuple[str, ...]
@@ -266,11 +266,10 @@ class Outage(NamedTuple):
 class PortMemory:
     """One port's past: monotonic seconds, bytes per second.
 
-    `best`: its highest rate while active, with so many `lanes`.
-    `ceiling`: counters that stood at their ceiling when first seen, so that nothing is known of them;
-    `stuck`: those that reached it since. `grace`: what it has spent of the time that coming up may take.
-    `accepted`: an operator has said that it is as it should be. `down_since`: when an outage that is not
-    over was first seen; `outages` are over.
+    `best`: its highest rate while active, with so many `lanes`. `ceiling`: counters that stood at their
+    ceiling when first seen, so that nothing is known of them; `stuck`: counters that reached it since.
+    `grace`: the used part of the time for coming up. `accepted`: an operator has accepted its state.
+    `down_since`: the first sight of an outage that is not over; `outages` are over.
     """
 
     last: PortReading
@@ -292,20 +291,20 @@ class PortMemory:
 
     @property
     def is_down(self) -> bool:
-        """Down where it should be up: an empty socket is no fault, a wire for InfiniBand that is up is."""
+        """Return whether it is down but should be up: it was active before, or its InfiniBand wire is up."""
         if isinstance(self.last.state, Absent) or self.last.is_active or self.last.switched_off:
             return False
         return self.was_active or (self.last.physical == "link_up" and self.last.layer == "InfiniBand")
 
     @property
     def never_was(self) -> bool:
-        """Tell whether the port has never been active, as far as the agent remembers."""
+        """Return whether the port has never been active, as far as the agent remembers."""
         return not self.was_active and not isinstance(self.last.state, Absent) and not self.is_down
 
 
 @dataclass(frozen=True, slots=True)
 class IbstatCheck:
-    """The last comparison (monotonic seconds): what differs by port, "" for a device, and if `repeated`."""
+    """The last comparison (monotonic seconds): differences by port, "" for a device, and if `repeated`."""
 
     asked: float | None = None
     disagreements: Mapping[PortKey, str] = field(default_factory=dict)
@@ -354,7 +353,7 @@ class LastingFabric:
 
 @dataclass(frozen=True, slots=True)
 class InfinibandMemory:
-    """The last known, for the next poll; `forgotten`: devices that were taken out on purpose."""
+    """The last known values, for the next poll; `forgotten`: devices that were taken out on purpose."""
 
     identities: Mapping[str, RdmaIdentity] = field(default_factory=dict)
     looked: float = -inf

@@ -1,4 +1,4 @@
-"""Reading RDMA devices: sysfs alone decides what their state is; ibstat is run beside it, to be compared."""
+"""Read RDMA devices: sysfs alone decides their state; ibstat runs beside it for comparison."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ from wirewatch.core.types import Absent, Why, value_or
 def read(
     hardware: Hardware, memory: InfinibandMemory, options: InfinibandOptions
 ) -> InfinibandReading | Absent:
-    """One reading of every port; Absent when the RDMA devices cannot even be listed."""
+    """Read every port; Absent when the RDMA devices cannot even be listed."""
     sysfs, mono, names = hardware.sysfs, hardware.clock.mono(), rdma_devices(hardware.sysfs)
     if isinstance(names, Absent):
         return names
@@ -84,12 +84,12 @@ def read(
 T = TypeVar("T")
 _DAY = 86400.0
 _MOST, _MANY = 0.75, 3
-"""Share of the GPUs, and how many, that have as many cards, from which on another with fewer lacks some."""
+"""Share and number of GPUs with equally many cards, from which on a GPU with fewer cards lacks some."""
 _NOT_THERE = frozenset({Why.MISSING, Why.UNSUPPORTED})
 
 
 def _bare(sysfs: Sysfs, gpus: Sequence[Place], cards: Collection[str]) -> str:
-    """Say which GPUs have fewer cards below their root port than nearly all others; empty for none."""
+    """Return which GPUs have fewer cards below their root port than nearly all others; empty for none."""
     found = {card.partition(".")[0]: read_place(sysfs, card) for card in cards}.values()
     below = Counter((one.root, *one.bridges[:1]) for one in found if not isinstance(one, Absent))
     here = {gpu.address: below[gpu.root, *gpu.bridges[:1]] for gpu in gpus if gpu.bridges and not hidden(gpu)}
@@ -104,7 +104,7 @@ def _excluded(name: str, options: InfinibandOptions) -> bool:
 
 
 def _ibstat_due(memory: InfinibandMemory, options: InfinibandOptions, mono: float) -> bool:
-    """When its time has come; at once when it disagreed for the first time, since ports change in between."""
+    """Return whether ibstat is due, at once after a first difference, since ports change in between."""
     check = memory.check
     again = bool(check.disagreements) and not check.repeated
     due = check.asked is None or again or mono - check.asked >= options.ibstat_interval
@@ -115,7 +115,7 @@ def _read_ports(
     sysfs: Sysfs, identities: Mapping[str, RdmaIdentity], refused: dict[str, CounterRefusal],
     options: InfinibandOptions, mono: float,
 ) -> dict[PortKey, PortReading]:  # fmt: skip
-    """Every port of these devices; `refused` is brought up to date."""
+    """Return every port of these devices; updates `refused`."""
     ports = {
         (name, port): _read_port(sysfs, f"{RDMA}/{name}/ports/{port}", counters, refused, options, mono)
         for name, identity in identities.items()
@@ -143,14 +143,14 @@ def _read_port(
 
 
 def _with_carrier(sysfs: Sysfs, identity: RdmaIdentity, port: PortReading) -> PortReading:
-    """The port with the signal of its network device, where only that shows why it is disabled."""
+    """Return the port with the signal of its network device, where only that shows why it is disabled."""
     if port.layer != "Ethernet" or port.physical != DISABLED or len(identity.netdevs) != 1:
         return port
     return replace(port, carrier=sysfs.read(f"{NET}/{identity.netdevs[0]}/carrier"))
 
 
 def _always(text: str | Absent) -> str | Absent:
-    """Read a file that every port has: a port that refuses to be read does not lack it."""
+    """Read a file that every port has: an unreadable file is not a missing file."""
     if isinstance(text, Absent) and text.why is Why.UNSUPPORTED:
         return replace(text, why=Why.LOST)
     return text
@@ -159,7 +159,7 @@ def _always(text: str | Absent) -> str | Absent:
 def _read_counter(
     sysfs: Sysfs, path: str, refused: dict[str, CounterRefusal], options: InfinibandOptions, mono: float
 ) -> int | Absent:
-    """A counter, unless the device refused it a short while ago: each refusal is a line in the kernel log."""
+    """Read a counter, unless the device refused it recently: each refusal is a line in the kernel log."""
     known = refused.get(path)
     if known is not None and mono < known.until:
         return Absent(Why.UNSUPPORTED, f"{path}: refused by the device {known.times} times, left alone")
@@ -174,22 +174,22 @@ def _read_counter(
 
 @dataclass
 class _DeviceReader:
-    """Reads files below a device, and remembers one that should be there and could not be read."""
+    """Reads files below a device, and remembers a required file that could not be read."""
 
     sysfs: Sysfs
     at: str
     lost: Absent | None = None
 
     def text(self, file: str, last: str) -> str:
-        """A file's text; the `last` one where it cannot be read, empty where there is none."""
+        """Return a file's text; the `last` text where it cannot be read, empty where there is none."""
         return self._known(self.sysfs.read(f"{self.at}/{file}"), last, "")
 
     def names(self, folder: str, last: tuple[str, ...]) -> tuple[str, ...]:
-        """The names in a folder; the `last` ones where it cannot be listed."""
+        """Return the names in a folder; the `last` names where it cannot be listed."""
         return tuple(self._known(self.sysfs.entries(f"{self.at}/{folder}"), last, ()))
 
     def address(self, last: str) -> str:
-        """The device's PCI address; the `last` one where it cannot be read, empty where it has none."""
+        """Return the device's PCI address; the `last` address if unreadable, empty where it has none."""
         return self._known(rdma_address(self.sysfs, self.at.rpartition("/")[2]), last, "")
 
     def _known(self, value: T | Absent, last: T, none: T) -> T:
@@ -202,7 +202,7 @@ class _DeviceReader:
 def _identify(
     sysfs: Sysfs, name: str, last: RdmaIdentity | None, gpus: Sequence[Place]
 ) -> RdmaIdentity | None:
-    """The device, None for a virtual function: its wire is its card's, and it comes and goes by design."""
+    """Return the device, None for a virtual function: its card has the wire, and it comes and goes."""
     known = last or RdmaIdentity("", "", "", "", "", "", (), {})
     reader = _DeviceReader(sysfs, f"{RDMA}/{name}")
     address = reader.address(known.pci)
@@ -236,7 +236,7 @@ def _counters(reader: _DeviceReader, port: str, last: tuple[str, ...]) -> tuple[
 
 
 def _is_taken(before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
-    """Tell whether another card, or a bond with it, is in the place of the card."""
+    """Return whether another card, or a bond with it, is in the place of the card."""
     card = before.pci.partition(".")[0]
     return any(
         other.pci == before.pci or ("bond" in name and other.pci.partition(".")[0] == card)
@@ -245,7 +245,7 @@ def _is_taken(before: RdmaIdentity, listed: Mapping[str, RdmaIdentity]) -> bool:
 
 
 def _is_same(sysfs: Sysfs, name: str, identity: RdmaIdentity, memory: InfinibandMemory) -> bool:
-    """Whether it is still the same card with all its ports, so that nothing is to be read again."""
+    """Return whether it is still the same card with all its ports, so that no identity need be read again."""
     ports = {port for device, port in memory.ports if device == name}
     guid = sysfs.read(f"{RDMA}/{name}/node_guid")
     same = guid == identity.guid or isinstance(guid, Absent)

@@ -1,4 +1,4 @@
-"""Judging RDMA ports beside their siblings: ports that are made alike and serve the same parts of a node."""
+"""Judge RDMA ports beside their siblings: ports that are made alike and serve the same parts of a node."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -34,24 +34,24 @@ MEANT = "if it is meant so, run `wirewatch topology accept`, or set `[expect] rd
 LANES = 4
 """Lanes of a port of an InfiniBand card."""
 _SIBLINGS, _MANY = 2, 3
-"""Active ports of one kind of card from which on they say something about others that look for a signal, and
-about any other."""
+"""Least active ports of one kind of card as evidence about a port that looks for a signal, and about any
+other."""
 Role = tuple[str, str, str, bool | None]
 Beside = Mapping[PortKey, tuple[Health, str]]
-"""How a port is beside its siblings, and why: FAILED if it surely runs below what it was made for, UNKNOWN if
-that may be meant, OK if it is as the fastest of them, though with fewer lanes than it could have."""
+"""The state of a port beside its siblings, and why. FAILED: it surely runs below its design. UNKNOWN: that
+may be meant. OK: it equals the fastest of them, though with fewer lanes than it could have."""
 
 
 def role(card: RdmaIdentity, port: str) -> Role:
-    """Return what siblings share: often only the first of two ports is wired."""
+    """Return the common key of siblings: often only the first of two ports is wired."""
     return card.board, card.pci.partition(".")[2], port, card.beside_gpu
 
 
 def compare_rates(memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy) -> Beside:
     """Compare ports with the fastest of their siblings: a slow majority is no norm.
 
-    One lane of four, or a quarter of the rate, is never meant. More may be, of a card for storage: not where
-    the GPUs lack a port without it.
+    One lane of four, or a quarter of the rate, is never meant. A smaller loss may be meant for a card for
+    storage, but not where the GPUs lack a port without it.
     """
     found: dict[PortKey, tuple[Health, str]] = {}
     for board, keys in _siblings(memory, reading):
@@ -88,18 +88,18 @@ def _siblings(
 def _lacks(
     memory: InfinibandMemory, reading: InfinibandReading, keys: Sequence[PortKey], odd: Sequence[PortKey]
 ) -> bool:
-    """Tell whether the GPUs share these ports evenly only together with the odd ones."""
+    """Return whether the GPUs share these ports evenly only together with the odd ports."""
     beside = memory.identities[keys[0][0]].beside_gpu is not False and not reading.missing
     return beside and len(memory.gpus) % (len(keys) - len(odd)) > 0
 
 
 def _first(memory: InfinibandMemory, keys: Sequence[PortKey]) -> bool:
-    """Tell whether these are the first ports of their cards."""
+    """Return whether these are the first ports of their cards."""
     return {role(memory.identities[device], port)[1:3] for device, port in keys} == {("0", "1")}
 
 
 def _rails(memory: InfinibandMemory, reading: InfinibandReading, keys: Sequence[PortKey]) -> bool:
-    """Tell whether all GPUs share these ports evenly, so that each of them is of use."""
+    """Return whether all GPUs share these ports evenly, so that each port is of use."""
     gpus, ports = len(memory.gpus), len(keys)
     even = gpus > 0 and ports >= _MANY and 0 in {gpus % ports, ports % gpus}
     beside = memory.identities[keys[0][0]].beside_gpu is not False and not reading.missing
@@ -109,7 +109,7 @@ def _rails(memory: InfinibandMemory, reading: InfinibandReading, keys: Sequence[
 def layers(
     memory: InfinibandMemory, reading: InfinibandReading, policy: InfinibandPolicy
 ) -> Iterator[Finding]:
-    """Ports that are Ethernet where siblings are InfiniBand and the GPUs lack a port without them."""
+    """Find Ethernet ports where siblings are InfiniBand and the GPUs lack a port without them."""
     for board, keys in _siblings(memory, reading):
         last = {key: memory.ports[key].last for key in keys}
         sound = sum(port.layer == "InfiniBand" and port.is_active for port in last.values())
@@ -148,7 +148,7 @@ def inactive(
 
 
 def _searches(port: PortMemory) -> bool:
-    """Tell whether the port is switched on and looks for its other end."""
+    """Return whether the port is switched on and looks for its other end."""
     return port.last.physical in {"polling", "training", "recovery"}
 
 

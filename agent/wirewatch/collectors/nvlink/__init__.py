@@ -96,7 +96,7 @@ def samples(reading: NvlinkReading, memories: Memories[NvlinkMemory]) -> Iterabl
 
 
 def facts(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> NvlinkFacts:
-    """State and speed of every link, and what they have sent, for other rooms."""
+    """Return state and speed of every link, and their sent bytes, for other rooms."""
     known = {item.gpu: item.value for item in reading if not isinstance(item.value, Absent)}
     whole = {gpu: value for gpu, value in known.items() if not value.mig}
     sent = {gpu.uuid: value.traffic.transmit for gpu, value in whole.items()}
@@ -107,7 +107,7 @@ def facts(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> NvlinkFact
 
 
 def observed(reading: NvlinkReading, _memory: Memories[NvlinkMemory]) -> Observed:
-    """The GPUs whose links were read; the driver shows none of a GPU split by MIG."""
+    """Return the GPUs whose links were read; the driver shows no links of a GPU split by MIG."""
     return observed_gpus([one for one in reading if isinstance(one.value, Absent) or not one.value.mig])
 
 
@@ -145,12 +145,12 @@ def _c2c(links: tuple[NvlinkLink, ...], labels: tuple[str, str]) -> Iterator[Sam
 
 
 def _rate(links: tuple[NvlinkLink, ...]) -> float:
-    """Bytes per second of all links that are up and whose speed is known."""
+    """Return bytes per second of all active links with a known speed."""
     return sum(link.speed for link in links if link.state in UP and not isinstance(link.speed, Absent))
 
 
 def _fabric(fabric: Fabric, labels: tuple[str, str]) -> Iterator[Sample]:
-    """Nothing of what is not supported here: a GPU without a fabric, a fabric without a summary."""
+    """Yield nothing for unsupported parts: a GPU without a fabric, a fabric without a summary."""
     if fabric.state:
         for number, name in enumerate(FABRIC_STATES):
             yield FABRIC_STATE.sample(fabric.state == number, *labels, name)

@@ -1,4 +1,4 @@
-"""Judging NVLink: what is expected of each GPU, what is remembered of it, and what is wrong."""
+"""Judge NVLink: the expected links of each GPU, its memory, and its faults."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -72,7 +72,7 @@ PARTITION_ACTION = (
 
 @dataclass(frozen=True)
 class NvlinkCase:
-    """One GPU's reading with all that judging takes; rates of our table (`listed`) and as `proven` here."""
+    """One GPU's reading with all inputs of the judgement; rates of our table (`listed`) and `proven` here."""
 
     gpu: Gpu
     value: GpuLinks
@@ -88,7 +88,7 @@ class NvlinkCase:
 
     @property
     def starting(self) -> bool:
-        """Whether fabric and links are coming up, and have not taken longer than they may."""
+        """Return whether fabric and links are coming up, and are still within their time."""
         grace, booted = self.policy.fabric_grace, self.value.booted
         return self.memory.grace.lasts(grace) or 0 <= booted < grace
 
@@ -105,7 +105,7 @@ class NvlinkCase:
         ))  # fmt: skip
 
     def down_health(self, link: int) -> Health:
-        """How bad it is that a link is down: less where it may never have been meant to be up, or not yet."""
+        """Return the health for a link that is down: milder where it may be down by design, or not up yet."""
         return self.health(self.link(link).state, f"link:{link}")
 
     def health(self, state: State, fault: str) -> Health:
@@ -115,19 +115,19 @@ class NvlinkCase:
         return self.confirmed(fault) if state is State.FAULTY else Health.DEGRADED
 
     def slow_health(self, link: int) -> Health:
-        """How bad a slow link is: a rate that only our table has is no proof."""
+        """Return the health for a slow link: a rate that only our table has is no proof."""
         certain = self.slow[link] < self.proven * self.policy.slow_ratio
         return self.confirmed(f"link:{link}") if certain else Health.DEGRADED
 
     @property
     def usual(self) -> str:
-        """In words, what a slow link is compared with."""
+        """Return the reference of a slow link, in words."""
         if self.listed > self.proven:
             return f"{self.listed / GB:.3f} GB/s by wirewatch's product table"
         return f"usual {self.proven / GB:.3f} GB/s"
 
     def confirmed(self, fault: str) -> Health:
-        """FAILED for a fault that was seen for enough polls in a row, else DEGRADED."""
+        """Return FAILED for a fault that was seen for enough polls in a row, else DEGRADED."""
         streak = self.memory.streaks.get(fault, Streak())
         return Health.FAILED if streak.count >= self.policy.confirm else Health.DEGRADED
 
@@ -136,10 +136,10 @@ class NvlinkCase:
 
     @cached_property
     def down(self) -> list[int]:
-        """Links that should carry traffic and do not.
+        """Return links that should carry traffic and do not.
 
-        Where bridges decide how many, links that were active count. Others count where no choice is left: as
-        many are missing as are inactive, or as siblings have active.
+        Where bridges decide the count, links that were active count. Others count where no choice is left:
+        the number of missing links equals the inactive links, or siblings have them active.
         """
         links = self.value.links
         bad = {k.link for k in links if k.state not in UP and not isinstance(k.state, Absent)}
@@ -155,14 +155,14 @@ class NvlinkCase:
 
     @cached_property
     def c2c_down(self) -> dict[int, str]:
-        """Chip-to-chip links that are inactive or no longer reported, each with how it shows."""
+        """Return chip-to-chip links that are inactive or no longer reported, each with the evidence."""
         here = {link.link: link.state for link in self.value.c2c}
         gone = dict.fromkeys(self.memory.c2c_active - set(here), "no longer reported")
         return gone | {n: "inactive" for n, state in here.items() if state == 0}
 
     @cached_property
     def slow(self) -> dict[int, float]:
-        """Links that are up and run well under the usual rate, each with its own."""
+        """Return active links that run well under the usual rate, each with its own rate."""
         least = max(self.listed, self.proven) * self.policy.slow_ratio
         known = ((k.link, k.speed) for k in self.value.links if k.state in UP)
         return {link: speed for link, speed in known if not isinstance(speed, Absent) and speed < least}
@@ -188,7 +188,7 @@ RULES = (
 def judge(
     memories: Memories[NvlinkMemory], ok: Ok[NvlinkReading], policy: NvlinkPolicy, expect: Expect
 ) -> tuple[dict[str, GpuMemory[NvlinkMemory]], tuple[Finding, ...]]:
-    """Judge each GPU by itself and its siblings: its memory by key, and all that is wrong now."""
+    """Judge each GPU by itself and its siblings: return its memory by key, and all findings of now."""
     siblings, due = find_siblings(ok.value, memories)
 
     def one(memory: NvlinkMemory, gpu: Gpu, value: GpuLinks) -> tuple[NvlinkMemory, tuple[Finding, ...]]:
@@ -199,7 +199,7 @@ def judge(
 
 
 def applicable(reading: NvlinkReading) -> bool:
-    """Some GPU has links and is not split by MIG (which reports its links as down)."""
+    """Return whether any GPU has links and is not split by MIG (which reports its links as down)."""
     return any(not isinstance(i.value, Absent) and i.value.links and not i.value.mig for i in reading)
 
 
@@ -216,7 +216,7 @@ def keep(memories: Memories[NvlinkMemory]) -> LastingLinks:
 
 
 def recall(kept: LastingLinks) -> Memories[NvlinkMemory]:
-    """Memories of GPUs by their links of before; whether a GPU itself is missing, others judge."""
+    """Return memories of GPUs by their earlier links; other collectors judge whether a GPU is missing."""
     return {
         uuid: GpuMemory(
             Gpu(one.index, uuid, one.slot, one.name),
@@ -233,7 +233,7 @@ def recall(kept: LastingLinks) -> Memories[NvlinkMemory]:
 
 
 def forget(memories: Memories[NvlinkMemory]) -> Memories[NvlinkMemory]:
-    """The memories without links that are not active now, and without GPUs that are not here."""
+    """Return the memories without links that are not active now, and without missing GPUs."""
     here = forget_gone(memories)
     return {key: replace(one, memory=_present(one.memory)) for key, one in here.items()}
 
@@ -286,7 +286,7 @@ def _judge_gpu(
 
 
 def _essential(value: GpuLinks) -> dict[str, object]:
-    """The values that must be readable; a payload counter at a standstill is a gap, not blindness."""
+    """Return the values that must be readable; a payload counter at a standstill is a gap, not blindness."""
     lost: dict[str, object] = {f"{k} errors": v for k, v in value.errors.items() if isinstance(v, Absent)}
     for link in value.links:
         if isinstance(link.state, Absent):
@@ -300,7 +300,7 @@ def _essential(value: GpuLinks) -> dict[str, object]:
 
 
 def _known(value: GpuLinks, last: GpuLinks | None) -> GpuLinks:
-    """The reading for judging, with what could not be read as it was last."""
+    """Return the reading for judging, with unreadable values as they were last."""
     if last is None:
         return value
     known = filled(value, last, "fabric", "effective_ber")
@@ -322,7 +322,7 @@ def _expected(product: NvlinkProduct | None, due: int, expect: Expect, siblings:
 
 
 def _proven(listed: float, fastest: float, siblings: Siblings, policy: NvlinkPolicy) -> float:
-    """The rate that links of this product have shown here; that of our table if any of them comes near it."""
+    """Return the rate that links of this product have shown here; our table's rate if any comes near it."""
     near = siblings.fastest >= listed * policy.slow_ratio
     return max(fastest, siblings.rate, listed if near else 0.0)
 
@@ -345,7 +345,7 @@ def _remember(memory: NvlinkMemory, value: GpuLinks, policy: NvlinkPolicy, mono:
 
 
 def _merge(old: LinkDetail | None, new: LinkDetail | Absent | None) -> LinkDetail | None:
-    """The newest reading of single links; a failed one withdraws what was known before."""
+    """Return the newest reading of single links; a failed reading withdraws the earlier values."""
     if new is None:
         return old
     if isinstance(new, Absent):
@@ -356,7 +356,7 @@ def _merge(old: LinkDetail | None, new: LinkDetail | Absent | None) -> LinkDetai
 
 
 def _present(memory: NvlinkMemory) -> NvlinkMemory:
-    """The memory as if its GPU had never had more than it has now."""
+    """Return the memory as if its GPU had never had more than it has now."""
     last = memory.last
     if last is None:
         return memory
@@ -375,10 +375,10 @@ def _present(memory: NvlinkMemory) -> NvlinkMemory:
 
 
 def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
-    """Every fault that shows now, with the polls in a row for which it was seen.
+    """Return every fault that shows now, with the polls in a row that saw it.
 
     A link that is slow and then goes down, or a fabric with one fault after the other, was faulty all along.
-    What could not be `read` this time counts neither way.
+    An unreadable part of `read` counts neither way.
     """
     unread = {f"link:{k.link}" for k in read.links if is_lost(k.state) or is_lost(k.speed)}
     unread |= {f"c2c:{k.link}" for k in read.c2c if is_lost(k.state)}
@@ -391,12 +391,12 @@ def _streaks(case: NvlinkCase, read: GpuLinks) -> dict[str, Streak]:
 
 
 def _too_few(case: NvlinkCase) -> bool:
-    """Fewer links up than expected, those that are named as down counted as there."""
+    """Return whether fewer links are up than expected; links with a finding of their own count as up."""
     return case.expected is not None and _up(case) + len(case.down) < case.expected
 
 
 def _up(case: NvlinkCase) -> int:
-    """Links that are up or cannot be read."""
+    """Return the number of links that are up or cannot be read."""
     return sum(link.state in UP or isinstance(link.state, Absent) for link in case.value.links)
 
 
@@ -428,7 +428,7 @@ def _links_down(case: NvlinkCase) -> Iterator[Finding]:
 
 
 def _doubt(case: NvlinkCase, link: int | None, health: Health) -> str:
-    """Say why a link that is not up may be no fault."""
+    """Return why a link that is not up may be no fault."""
     return f"; {case.link(link).reason}" if health is Health.UNKNOWN else ""
 
 

@@ -1,4 +1,4 @@
-"""NVLink as values: options, policy, readings, what a poll leaves, and what siblings show of each other."""
+"""NVLink as values: options, policy, readings, the memory between polls, and comparison of siblings."""
 
 import math
 from collections import Counter
@@ -87,17 +87,17 @@ class Fabric:
 
     @property
     def completed(self) -> bool:
-        """Tell whether the registration has ended well."""
+        """Return whether the registration has ended well."""
         return self.state == len(FABRIC_STATES) - 1
 
     @property
     def registers(self) -> bool:
-        """Tell whether the registration has not ended."""
+        """Return whether the registration has not ended."""
         return 0 < self.state < len(FABRIC_STATES) - 1
 
     @property
     def place(self) -> tuple[str, int]:
-        """Cluster and clique; the cluster is empty for none, as of a board that is no part of a rack."""
+        """Return cluster and clique; the cluster is empty for none, as of a board outside a rack."""
         return (self.cluster if self.cluster.strip("0-") else "", self.clique)
 
 
@@ -126,7 +126,7 @@ class NvlinkTraffic:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """Links of one GPU as it reports and has them; `virtual`: a machine that may have part of a board.
+    """Links of one GPU, as reported and as present; `virtual`: a machine that may have part of a board.
 
     `booted`: as `since_boot` has it.
     """
@@ -181,12 +181,12 @@ class LastingLinks:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkMemory:
-    """A poll's memory for the next one; `links` is how many are asked for.
+    """A poll's memory for the next poll; `links`: how many links are asked for.
 
-    `fastest`: the highest rate that most links of the GPU ran at, in bytes per second. `grace`: what fabric
-    and first link have spent of theirs. `last` holds what was last known of each value, for judging what
-    cannot be read now. `lit`: links that were active in this run, unlike those of `seen_active`, which may be
-    from before. `registered`: the GPU was so with a fabric.
+    `fastest`: the highest rate that most links of the GPU ran at, in bytes per second. `grace`: the used
+    grace of fabric and first link. `last`: the last known of each value, for judging where it cannot be read
+    now. `lit`: links that were active in this run; `seen_active` may be from before. `registered`: the GPU
+    was registered with a fabric.
     """
 
     supported: Supported = field(default_factory=Supported)
@@ -217,12 +217,12 @@ START = NvlinkMemory()
 class Siblings:
     """The GPUs of one product on this node; rates in bytes per second, 0 while no link is up.
 
-    `rate`: of most links that are up, the higher of two that are as common. `fastest`: of any. `counts`: how
-    many links each of them has had active since the agent started. `node`: how many GPUs the node has.
-    `dark`: no GPU of the node has had a link active. `virtual`: they are in a virtual machine. `registered`:
-    one of them has completed its registration with a fabric, which a GPU without links has not. `clique`: of
-    the fabric, with its cluster, of more than half of those that have. `away`: one is split by MIG or lent,
-    and with it the other ends of links that lead to no switch.
+    `rate`: of most links that are up, the higher of two that are as common. `fastest`: of any. `counts`:
+    active links of each since the agent started. `node`: the node's number of GPUs. `dark`: no GPU of the
+    node has had a link active. `virtual`: they are in a virtual machine. `registered`: any of them has
+    completed its registration with a fabric, which a GPU without links has not. `clique`: of the fabric, with
+    its cluster, of more than half of the GPUs that have any. `away`: any GPU is split by MIG or lent, and
+    with it the other ends of links that lead to no switch.
     """
 
     rate: float
@@ -237,7 +237,7 @@ class Siblings:
 
     @property
     def alone(self) -> bool:
-        """The only GPU of the node, which has no link: there is nothing for it to be joined with."""
+        """Return whether it is the only GPU of the node and has no link: there is no GPU to join it with."""
         return self.dark and self.node == 1
 
     def partition(self, product: NvlinkProduct | None) -> bool:
@@ -253,7 +253,7 @@ NO_SIBLINGS = Siblings(0.0, 0.0, (), node=0, dark=False, virtual=False, register
 
 @dataclass(frozen=True, slots=True)
 class DueLinks:
-    """How many links should be active, by GPU's key, and by product which those are of GPUs that have all.
+    """The due number of active links by GPU's key, and by product that of GPUs that have all.
 
     `more`: how many other pairs of the product have, for GPUs of a pair that has fewer.
     """
@@ -306,12 +306,12 @@ def find_siblings(
 
 
 def seen_active(memory: NvlinkMemory, value: GpuLinks) -> frozenset[int]:
-    """Links of a GPU that are up now, or were since the agent started."""
+    """Return links of a GPU that are up now, or were since the agent started."""
     return memory.seen_active | {link.link for link in value.links if link.state in UP}
 
 
 def usual_rate(value: GpuLinks) -> float:
-    """The rate of most links of a GPU that are up; 0 for none."""
+    """Return the rate of most active links of a GPU; 0 for none."""
     return _commonest(_rates(value))
 
 
@@ -325,10 +325,10 @@ def _commonest(rates: list[float]) -> float:
 
 
 def _due(name: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """How many links each GPU of a product should have: what it has, rounded up to what bridges make.
+    """Return the due links of each GPU of a product: its links, rounded up to the counts of bridges.
 
     Where bridges decide, two GPUs share each bridge and have as many links. Where the product is not known,
-    most of the GPUs decide; one without any link has no bridge.
+    most of the GPUs decide; a GPU without any link has no bridge.
     """
     product = nvlink_product(name)
     if product is None:
@@ -341,7 +341,7 @@ def _due(name: str, counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _in_pairs(due: Mapping[str, int]) -> dict[str, int]:
-    """Give a GPU without a partner the only one with fewer links; a partner may also be a guest's."""
+    """Raise the only GPU with fewer links to a GPU without a partner; a partner may also be a guest's."""
     counts = Counter(due.values())
     lone = sorted((n for n, gpus in counts.items() if gpus % 2), reverse=True)
     raised = {less: more for more, less in zip(lone[::2], lone[1::2], strict=False) if counts[less] == 1}

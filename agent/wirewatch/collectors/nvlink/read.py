@@ -1,7 +1,7 @@
-"""Reading NVLink: one job a GPU, all-links values each poll, single links when due or when errors moved.
+"""Read NVLink: one job a GPU, all-links values each poll, single links when due or when errors moved.
 
-Field numbers are those of nvml.h; docs/METRICS.md says what each becomes. A device is asked everything once a
-session and afterwards only what it supports, so its generation need not be known: it is what answers.
+Field numbers are from nvml.h; docs/METRICS.md gives the meaning of each. A device is asked everything once a
+session and afterwards only the questions that it supports. So its answers show its generation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ TRAFFIC_FIELDS: Sequence[TrafficFields] = (
     # protocol without payload, so only a growth of 64 MiB proves that payload must have moved.
     TrafficFields(138, 139, 140, 141, scale=KIB, twin_proof=65_536),
 )
-"""The byte counters of each generation, newest first; a device has one of them."""
+"""The byte counters of each generation, newest first; a device has the counters of one generation."""
 
 ERROR_QUESTIONS: Mapping[str, tuple[Question, ...]] = {
     "replay": (all_links(161), Question("Field", (52,))),
@@ -217,7 +217,7 @@ def _c2c(hardware: Hardware, gpu: Gpu, asked: Asked, last: GpuLinks | None) -> t
 
 
 def _used_traffic(asked: Asked) -> TrafficFields | None:
-    """The counters that this device has: one of the two directions is enough."""
+    """Return the counters that this device has: either direction is enough."""
     has = (t for t in TRAFFIC_FIELDS if not all(is_unsupported(asked.whole(q)) for q in t.questions()[:2]))
     return next(has, None)
 
@@ -240,7 +240,7 @@ def _traffic(asked: Asked, before: Mapping[Question, int]) -> NvlinkTraffic:
 
 
 def _fabric(asked: Asked) -> Fabric | Absent:
-    """The registration; MALFORMED for a state or summary without a name here: it need not be healthy."""
+    """Return the registration; MALFORMED for an unnamed state or summary, which need not be healthy."""
     info = asked.json(_FABRIC)
     numbers = {n: as_int(member(info, n)) for n in ("state", "status", "healthMask", "cliqueId")}
     for value in numbers.values():
@@ -271,7 +271,7 @@ def _due_detail(
     links: tuple[int, ...],
     errors: Mapping[str, int | Absent],
 ) -> LinkDetail | Absent | None:
-    """Single links, when their time has come or when an all-links error counter moved; else None."""
+    """Read single links, when their time has come or when an all-links error counter moved; else None."""
     known = {kind: window.last for kind, window in memory.errors.items()}
     moved = [k for k, v in errors.items() if k in known and not isinstance(v, Absent) and v != known[k]]
     mono = hardware.clock.mono()

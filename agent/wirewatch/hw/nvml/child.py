@@ -18,7 +18,7 @@ from wirewatch.hw.nvml import protocol
 from wirewatch.hw.nvml.protocol import LibraryError
 
 LAST_WORDS = 0.5
-"""Seconds that the job in hand may still take once the parent is gone."""
+"""Seconds that the running job may still take once the parent is gone."""
 
 
 class Answerer(Protocol):
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def serve(jobs: BinaryIO, pipe: int) -> None:
-    """Answer jobs until there are no more; the first line says of what."""
+    """Answer jobs until there are no more; the first line names the source."""
     try:
         source = protocol.decode_source(jobs.readline())
         library = _open(source)

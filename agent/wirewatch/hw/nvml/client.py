@@ -1,8 +1,8 @@
-"""The NVML port of the daemon: one child process, one question at a time, nothing that can hang us.
+"""The NVML port of the daemon: one child process, one question at a time; no call can hang the daemon.
 
-A job that is overdue or that kills the child costs that job: the child is started again and the GPU of
-that job is left out for a while. A killed child that does not die is abandoned. While it lives, the GPU at
-which it hangs is not asked again; if the next child hangs too, none is started until one has died.
+A job that is overdue or kills the child fails. The child is started again and the GPU of that job is left out
+for a while. A killed child that does not die is abandoned. While it lives, the GPU at which it hangs is not
+asked again. If the next child hangs too, none is started until a stuck child has died.
 """
 
 import logging
@@ -34,7 +34,7 @@ class Limits:
 
 
 GRACE = 0.3
-"""Seconds that the question that is out may still take, and an idle process to end, when NVML is let go."""
+"""Seconds that the running question may still take, and an idle process to end, when NVML is released."""
 _LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED})
 
 
@@ -105,7 +105,7 @@ class NvmlClient:
         return self._supervisor.living()
 
     def resume(self) -> None:
-        """Answer again; no GPU is left out but one at which a process hangs that cannot be killed."""
+        """Answer again; only a GPU at which an unkillable process hangs is left out."""
         with self._lock:
             self._backoff.clear()
             self._reopen.clear()
@@ -115,11 +115,11 @@ class NvmlClient:
             self._supervisor.withheld = None
 
     def kill(self) -> None:
-        """Kill the process that talks to NVML and wait for nothing: for a thread that ends the program."""
+        """Kill the process that talks to NVML without waiting: for a thread that ends the program."""
         self._supervisor.kill()
 
     def stop(self) -> None:
-        """End the child for good, also when a question is out that may never be answered."""
+        """End the child for good, also while a question is out that may never be answered."""
         self.release("the agent ends")
 
     def _enumerate(self) -> Sequence[Gpu] | Absent:
@@ -180,7 +180,7 @@ class NvmlClient:
         return [Answer(absent)] * len(questions)
 
     def _left_out(self, key: str) -> Absent | None:
-        """Why it is left out; while a process cannot be killed, also beyond the time for that."""
+        """Return why it is left out; while a process cannot be killed, also beyond the time for that."""
         left_out = self._quarantine.holds(key)
         return left_out or (self._quarantine.suspects(key) if self._supervisor.caught() else None)
 
@@ -197,7 +197,7 @@ class NvmlClient:
         return reply.answers
 
     def _key(self, scope: str | None) -> str:
-        """One name for a GPU, however it is asked for."""
+        """Return one name for a GPU, however it is asked for."""
         if scope is None:
             return NODE
         index = scope.removeprefix("index:")

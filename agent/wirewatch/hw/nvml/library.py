@@ -19,7 +19,7 @@ NOT_SUPPORTED, NOT_FOUND, _TIMEOUT, _FUNCTION_NOT_FOUND = 3, 6, 10, 13
 _EVENTS_KEPT = 256
 _BINDING_ERRORS = (TypeError, ValueError, AttributeError, LookupError, ctypes.ArgumentError)
 Call = Callable[[Any, Question], Any]
-"""Takes a device handle and a question, returns what the binding does."""
+"""Takes a device handle and a question, returns the binding's result."""
 
 
 class Library:
@@ -164,8 +164,8 @@ class Gpm:
     def since_last(self, place: int | None, handle: Any, metrics: Sequence[int | str]) -> Json:
         """Return metrics (nvmlGpmMetricId_t) since the last sample of GPU `place`, and the seconds between.
 
-        They are in per cent and MiB/s; one that this GPU does not offer is left out. Raises NVMLError: not
-        supported, no sample before this one, or the GPU cannot be asked.
+        They are in per cent and MiB/s; metrics that this GPU does not offer are left out. Raises NVMLError:
+        not supported, no earlier sample, or the GPU cannot be asked.
         """
         before = self._kept.get(place)
         if before is None and not self.supported(handle):
@@ -205,10 +205,10 @@ class Bursts:
         self._nvml, self._mono = nvml, mono
 
     def read(self, handle: Any, args: Sequence[int | str]) -> Json:
-        """Return rows of one read each: microseconds, and how much each counter grew, since the first.
+        """Return rows of one read each: microseconds, and the growth of each counter, since the first.
 
         `args` are milliseconds and fields. The time is that of the end of a read, the nearest to the
-        counters' own. Raises ValueError for other arguments, and NVMLError, which loses all that was read.
+        counters' own. Raises ValueError for other arguments, and NVMLError, which loses all readings.
         """
         milliseconds, *fields = (int(one) for one in args)
         if not (0 < milliseconds <= LONGEST_BURST and fields):
@@ -259,7 +259,7 @@ def _field(value: Any) -> Answer:
 
 
 def _members(value: Any) -> Json:
-    """A simple C value, or an object: one of our own, or what pynvml makes of some structures."""
+    """Return a simple C value as it is, or the members of an object of ours or of pynvml's."""
     if isinstance(value, ctypes._SimpleCData):  # noqa: SLF001
         return plain(value.value)
     members = value if isinstance(value, dict) else getattr(value, "__dict__", None)

@@ -1,7 +1,7 @@
 """The parent's side of the NVML child: start it, ask it with a deadline, kill it, start the next.
 
-`Child` is one process. `Supervisor` keeps one ready and knows those that hang in the driver. `Quarantine`
-says what is left out after failures, and for how long.
+`Child` is one process. `Supervisor` keeps a child ready and knows children that hang in the driver.
+`Quarantine` names the GPUs that are left out after failures, and for how long.
 """
 
 import errno
@@ -57,7 +57,7 @@ class Delay:
     most: float
 
     def after(self, failures: int) -> float:
-        """How long to wait after so many failures in a row (1 or more)."""
+        """Return the seconds to wait after this number of failures in a row (1 or more)."""
         return min(self.first * 2.0 ** min(failures - 1, 30), self.most)
 
 
@@ -81,25 +81,25 @@ class Quarantine:
         self._entries[key] = _Entry(absent, failures, self._mono() + self._delay.after(failures))
 
     def release(self, key: str) -> None:
-        """It answered: its failures are forgotten."""
+        """Forget its failures: it answered."""
         self._entries.pop(key, None)
 
     def clear(self) -> None:
         self._entries.clear()
 
     def holds(self, key: str) -> Absent | None:
-        """Why it is left out now, None when it may be asked."""
+        """Return why it is left out now, None when it may be asked."""
         entry = self._entries.get(key)
         return entry.absent if entry and self._mono() < entry.until else None
 
     def suspects(self, key: str) -> Absent | None:
-        """Why it was left out, also once it may be asked again."""
+        """Return why it was left out, also once it may be asked again."""
         entry = self._entries.get(key)
         return entry.absent if entry else None
 
 
 class NvmlChild(Protocol):
-    """A child as the supervisor needs it; in a play it is no process."""
+    """A child's interface for the supervisor; in a play it is no process."""
 
     @property
     def pid(self) -> int: ...
@@ -120,7 +120,7 @@ class NvmlChild(Protocol):
 
 
 class Child:
-    """One child process, started; `kill` sends a signal, so that tests can have one that cannot be killed."""
+    """One started child process; `kill` sends a signal, which lets tests have a child that does not die."""
 
     def __init__(self, source: protocol.Source, kill: Kill = os.kill) -> None:
         self._kill = kill
@@ -196,7 +196,7 @@ class Child:
         return self._dead()
 
     def shoot(self) -> None:
-        """Send the signal and nothing more; for a thread that does not own the pipes."""
+        """Send the signal only; for a thread that does not own the pipes."""
         if self.alive():
             with suppress(ProcessLookupError):
                 self._kill(self._process.pid, signal.SIGKILL)
@@ -216,11 +216,11 @@ class Child:
         return True
 
     def alive(self) -> bool:
-        """Whether the process lives; for a thread that does not own the pipes."""
+        """Return whether the process lives; for a thread that does not own the pipes."""
         return self._process.poll() is None
 
     def gone(self) -> bool:
-        """Whether the process has ended, without waiting."""
+        """Return whether the process has ended, without waiting."""
         alive = self.alive()
         if not alive:
             self._close_pipes()
@@ -228,10 +228,10 @@ class Child:
 
 
 class Supervisor:
-    """Keeps one child ready, and knows those that were killed and do not die.
+    """Keeps one child ready, and knows killed children that do not die.
 
-    For one thread at a time, except what is marked "at any time". `session` counts how often NVML was
-    initialised. `withheld`, set at any time, says why no child may be started; None when one may.
+    For one thread at a time, except members marked "at any time". `session` counts the initialisations of
+    NVML. `withheld`, set at any time, says why no child may be started; None when a child may start.
     """
 
     def __init__(self, start: Callable[[], NvmlChild], hello: float, backoff: Quarantine) -> None:
@@ -250,17 +250,17 @@ class Supervisor:
 
     @property
     def stuck(self) -> int:
-        """How many processes were killed and do not die. At any time."""
+        """Return the number of killed processes that do not die. At any time."""
         return sum(child.alive() for child in self._stuck)
 
     def living(self) -> tuple[int, ...]:
-        """Every process that lives: one in use, on its way out, or stuck. At any time."""
+        """Return every living process: in use, on its way out, or stuck. At any time."""
         # A child moves on in this order, so that none is missed.
         all_of_them = (self._child, self._leaving, *self._stuck)
         return tuple(dict.fromkeys(c.pid for c in all_of_them if c is not None and c.alive()))
 
     def caught(self) -> bool:
-        """Whether a process that was killed does not die."""
+        """Return whether a killed process does not die."""
         self._stuck = [c for c in self._stuck if not c.gone()]
         return bool(self._stuck)
 
@@ -278,7 +278,7 @@ class Supervisor:
             return self._child.ask(job, deadline)
 
     def ready(self) -> Absent | None:
-        """None when the process runs and NVML is initialised, else why not."""
+        """Return None when the process runs and NVML is initialised, else why not."""
         if self._child is not None and self._child.gone():
             log.warning("process %d, which talks to NVML, has ended", self._child.pid)
             self._child = None
@@ -322,17 +322,17 @@ class Supervisor:
         return absent_code(hello.code) if hello.code else None
 
     def drop(self) -> bool:
-        """Kill it; False when it does not die, and is left behind."""
+        """Kill it; return False when it does not die, and is left behind."""
         return self._end(lambda child: child.kill())
 
     def close(self, patience: float = KILL_WAIT) -> bool:
-        """Let it end, for so many seconds; then kill it. False when it does not die, and is left behind."""
+        """Let it end within some seconds, else kill it. False when it does not die, and is left behind."""
         return self._end(lambda child: child.close(patience))
 
     def shoot(self, turn: Callable[[float], bool], within: float) -> bool:
-        """Kill the child that another thread waits for until this one has the lock; False if too late.
+        """Kill the child that another thread waits for until this thread has the lock; False if too late.
 
-        `turn` waits so many seconds for the lock, and returns whether it has it. At any time.
+        `turn` waits for the lock for a number of seconds, and returns whether it has it. At any time.
         """
         end = time.monotonic() + within
         while True:
@@ -343,7 +343,7 @@ class Supervisor:
                 return False
 
     def kill(self) -> None:
-        """Kill the child in use and the one on its way out, and wait for neither. At any time."""
+        """Kill the child in use and the child on its way out, and wait for neither. At any time."""
         for child in (self._child, self._leaving):
             if child is not None:
                 child.shoot()

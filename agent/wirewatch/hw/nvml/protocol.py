@@ -48,7 +48,7 @@ class Hello:
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-"""One encoder for all lines: `json.dumps` with separators makes a new one each time."""
+"""A shared encoder for all lines: `json.dumps` with separators makes a new encoder each time."""
 _ABSENT = "!absent"
 UNINITIALIZED = 1
 DRIVER_NOT_LOADED = 9
@@ -84,7 +84,7 @@ SESSION_ENDED = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_DRIVER_MISM
 
 
 _NONSENSE = (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError)
-"""Errors that a line may raise which this protocol did not write."""
+"""Errors from a line that this protocol did not write."""
 
 
 class LibraryError(Exception):
@@ -153,7 +153,7 @@ def decode_reply(line: bytes) -> Reply:
 
 
 def absent_code(code: int) -> Absent:
-    """Why there is no answer, by NVML's return code."""
+    """Return why there is no answer, by NVML's return code."""
     why, detail = CODES.get(code, (Why.MALFORMED, "unknown error"))
     return Absent(why, f"{detail} (NVML error {code})", code)
 
