@@ -37,6 +37,7 @@ from wirewatch.daemon.persistence import lost, read_ledger
 from wirewatch.daemon.release import Handles
 from wirewatch.daemon.service import LAST_WRITE, Remembered, Reread, Sockets
 from wirewatch.daemon.service import serve as run_daemon
+from wirewatch.documents.process import PROCESS
 from wirewatch.hw.slurm import held_by
 from wirewatch.jobs.apart.messages import JobPlaces
 from wirewatch.jobs.apart.process import Watcher
@@ -104,6 +105,7 @@ def serve(
     `wirewatch demo` runs it on a recorded node, for a first look without GPUs.
     """
     log_as_daemon()
+    PROCESS.begun()
     # A watchdog's SIGABRT leaves the stack of each thread in the log.
     faulthandler.enable()
     # Before any child process could inherit the variables.

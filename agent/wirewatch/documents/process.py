@@ -61,6 +61,11 @@ class ProcessCounts:
         at = now()
         self.report = ProcessReport(reloaded_at=at, started=at)
 
+    def begun(self) -> None:
+        """The agent starts now: a process that imported this long before may be the parent of several."""
+        with self._lock:
+            self.report = replace(self.report, started=self._now())
+
     def logged(self, level: str) -> None:
         """One more message of this level; of none of LEVELS, it counts as the lowest."""
         with self._lock:

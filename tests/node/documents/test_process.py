@@ -1,8 +1,11 @@
 """Series of the process itself: counted under a lock, from any thread."""
 
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from threading import Lock
 
+from tests.node.daemon.process import FAST, Daemon
 from wirewatch.core.types import Tier
 from wirewatch.documents.process import ProcessCounts, samples
 from wirewatch.server.exposition import as_text
@@ -46,3 +49,15 @@ def test_the_start_has_the_name_that_every_program_has_and_stays() -> None:
     assert (started.metric.exposed, started.value) == ("process_start_time_seconds", 1.0)
     assert started.metric.tier is Tier.CORE
     assert as_text([started]).decode().splitlines()[-1] == "process_start_time_seconds 1.0"
+
+
+def test_a_daemon_starts_when_it_serves_and_not_when_its_code_was_imported(tmp_path: Path) -> None:
+    """Its process may be forked from another that has imported everything long before."""
+    before = time.time()
+    with Daemon(("--replay", "h200x2-idle"), tmp_path, FAST) as running:
+        running.ready()
+        (started,) = [
+            value for (name, _), value in running.get("/metrics").series().items()
+            if name == "process_start_time_seconds"
+        ]  # fmt: skip
+    assert before <= started <= time.time()
