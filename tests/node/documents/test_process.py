@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Lock
 
 from tests.node.daemon.process import FAST, Daemon
+from tests.processes import run_wirewatch
 from wirewatch.core.types import Tier
 from wirewatch.documents.process import ProcessCounts, samples
 from wirewatch.server.exposition import as_text
@@ -53,6 +54,7 @@ def test_the_start_has_the_name_that_every_program_has_and_stays() -> None:
 
 def test_a_daemon_starts_when_it_serves_and_not_when_its_code_was_imported(tmp_path: Path) -> None:
     """Its process may be forked from another that has imported everything long before."""
+    run_wirewatch("--version")
     before = time.time()
     with Daemon(("--replay", "h200x2-idle"), tmp_path, FAST) as running:
         running.ready()
