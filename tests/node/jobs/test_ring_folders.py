@@ -223,7 +223,8 @@ def test_of_more_folders_than_are_looked_into_it_is_said(root: Path, monkeypatch
             (root / "pods" / pod).mkdir()
             writers.enter_context(RingWriter(root / "pods" / pod / "x.ring"))
         found = poll(root)
-    assert owners(found) == {f"pods/{POD}/x.ring": f"pod:{POD}"}
+    # The kernel lists folders in an order of its own.
+    assert owners(found) in [{f"pods/{pod}/x.ring": f"pod:{pod}"} for pod in (POD, SECOND)]
     assert refusals(found) == {"pods/...": "1 more folders than are looked into"}
 
 
