@@ -300,7 +300,7 @@ class Monitor(Keys):
     tier: Literal["", "core", "full"]
     rackLabel: NodeLabel
     leafLabel: NodeLabel
-    poolLabel: NodeLabel
+    poolLabel: NodeLabel | None = None
     annotations: Texts | None = None
     apiVersion: Literal["", "monitoring.coreos.com/v1"] | None = None
     jobLabel: str | None = None
