@@ -197,7 +197,7 @@ def _common(*, expert: bool) -> Iterator[str]:
         for one in fields(Options)
     )
     own = [one for one in every if one.expert is expert]
-    yield "## [collectors.NAME]\n\nWhat every collector has. Its other options follow below.\n"
+    yield "## [collectors.NAME]\n\nEvery collector has these options. The sections below add its own.\n"
     yield from _rows(own)
     names = "".join(f" {one.name} |" for one in own)
     yield f"\n| collector | reads |{names}\n|---|---|{'---|' * len(own)}"

@@ -77,7 +77,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Multicast:
-    """Whether a device, by CUDA's number, supports NVLS, and its number of channels (from 2.27 to 2.29)."""
+    """NVLS of a device, by CUDA's number: whether it is supported, and its channels (NCCL 2.27 to 2.29)."""
 
     device: int
     available: bool

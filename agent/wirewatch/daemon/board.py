@@ -119,7 +119,7 @@ def begun(collector: AnyCollector, memory: object) -> Component:
 
 
 class ErrorLog:
-    """Logs the errors of a program's parts: a new error with its traceback, a repeated error not at all.
+    """Log of errors of a program's parts: a new error has its traceback, a repeated error is left out.
 
     Errors are the same when raised at the same place, whatever their texts. When the part works again, or
     raises another error, the repetitions are logged. `failing`: by part, where and how often it last raised.

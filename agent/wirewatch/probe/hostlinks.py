@@ -129,7 +129,7 @@ def shares(probed: Probed) -> dict[Collective, float]:
 def unjudged(probed: Probed) -> frozenset[str]:
     """Return UUIDs of GPUs whose requested host links could not be compared with an expectation.
 
-    They include "" where nothing can be said of the node either.
+    "" is among them where the node cannot be judged either.
     """
     judged = {probed.plan.gpus[one.copies.gpu] for one in host_links(probed) if one.worst}
     blind = {*probed.plan.gpus, *(() if judged or shares(probed) else ("",))} - judged

@@ -226,7 +226,7 @@ class VerdictPolicy(Strict):
         return frozenset(FAIL_ON_NAMES[name] for name in self.fail_on)
 
     def latches(self, rule: str) -> bool:
-        """Whether a FAILED finding of the rule stands until a reboot, a reset or the order `repaired`."""
+        """Return whether FAILED lasts until a reboot, a reset or the order `repaired`."""
         return any(fnmatchcase(rule, pattern) for pattern in self.latch)
 
     def flaps_count(self, rule: str) -> bool:

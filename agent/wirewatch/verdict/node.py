@@ -252,7 +252,7 @@ def _whose(entry: Entry) -> str:
 
 
 def _ordered(standing: Standing, ledger: Ledger) -> Standing:
-    """The same with what operators said of it; that covers what was known then, and nothing worse."""
+    """Return the finding with the orders of operators; an order covers nothing worse than was known then."""
     seen = ledger.seen.get(standing.key)
     if seen is not None and standing.finding.health <= seen.health:
         standing = replace(standing, seen=seen.said)

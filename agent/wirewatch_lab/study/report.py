@@ -83,7 +83,7 @@ class Chapter:
 
 
 def write_report(study: Study, path: Path, known: Sequence[KnownRates] = ()) -> None:
-    """Write the report, whole or not at all.
+    """Write the report; an error leaves no half of it.
 
     Raises ReportError: matplotlib is missing, or the file cannot be written.
     """
